@@ -1,0 +1,1 @@
+//! HTTP dialects and control plane.

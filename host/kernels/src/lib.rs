@@ -1,0 +1,1 @@
+//! Quantization codecs and CPU kernels.

@@ -1,0 +1,1 @@
+//! Model files, tokenizers, chat templates and the local store.

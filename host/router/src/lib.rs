@@ -1,0 +1,1 @@
+//! Live back-ends, routing, queues, generations.

@@ -1,0 +1,3 @@
+//! Wasm plugins: verify, grant, limit, run.
+
+pub mod backend;

@@ -1,0 +1,1 @@
+//! Pins: which component runs.

@@ -1,0 +1,1 @@
+//! Plugin grants and limits.
