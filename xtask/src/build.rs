@@ -1,0 +1,139 @@
+//! Building components and laying out a distribution:
+//!
+//! ```text
+//! target/dist/bin/gristmill
+//! target/dist/share/gristmill/{plugins/*.wasm, ledger/pins/*.toml, policies/grants/*.toml}
+//! ```
+//!
+//! The pins in `ledger/` are the reviewed ones. The build of a component is reproducible for one
+//! compiler version; another compiler gives other bytes, so `dist` then pins what was built here in
+//! the distribution's own ledger, and says so. The ledger in the tree changes only by `plugins --pin`.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, Result};
+
+use crate::{
+    setup,
+    shell::{cargo, output, root, run},
+};
+
+/// Builds the components into `target/plugins` and, if asked, rewrites their pins.
+pub(crate) fn plugins(pin: bool) -> Result<()> {
+    let built = components()?;
+    if pin {
+        let binary = host(false)?;
+        pin_all(&binary, &built, &root().join("ledger"))?;
+    }
+    Ok(())
+}
+
+/// Lays out `target/dist` with an optimised host; the path of its binary.
+pub(crate) fn dist() -> Result<PathBuf> {
+    let built = components()?;
+    let binary = host(true)?;
+    let dist = root().join("target/dist");
+    let share = dist.join("share/gristmill");
+    for folder in ["bin", "share/gristmill/plugins"] {
+        fs::create_dir_all(dist.join(folder))?;
+    }
+    for folder in ["ledger/pins", "policies/grants"] {
+        let target = share.join(folder);
+        if target.exists() {
+            fs::remove_dir_all(&target)?;
+        }
+        copy_folder(&root().join(folder), &target)?;
+    }
+    for component in &built {
+        let name = component.file_name().context("a component has a name")?;
+        replace(component, &share.join("plugins").join(name))?;
+    }
+    let installed = dist.join("bin/gristmill");
+    replace(&binary, &installed)?;
+
+    let verified = Command::new(&installed).args(["plugin", "verify"]).output()?;
+    if !verified.status.success() {
+        eprintln!(
+            "note: this compiler gives other bytes than the pins in ledger/ were made for;\n\
+             pinning what was just built in {}",
+            share.join("ledger").display()
+        );
+        pin_all(&installed, &built, &share.join("ledger"))?;
+    }
+    Ok(installed)
+}
+
+/// Builds all first-party components and returns their files, sorted.
+pub(crate) fn components() -> Result<Vec<PathBuf>> {
+    setup::wasm_target()?;
+    let root = root();
+    let home = std::env::var("CARGO_HOME")
+        .or_else(|_| std::env::var("HOME").map(|home| format!("{home}/.cargo")))?;
+    let sysroot = output(Command::new("rustc").args(["--print", "sysroot"]))?;
+    // Paths end up in panic messages; the same source must give the same bytes in any folder.
+    let flags = [
+        format!("--remap-path-prefix={}=/gristmill", root.display()),
+        format!("--remap-path-prefix={home}=/cargo"),
+        format!("--remap-path-prefix={}=/rust", sysroot.trim()),
+    ];
+    run(cargo()
+        .args(["build", "--quiet", "--release", "--locked", "--target", "wasm32-wasip2"])
+        .args(["--manifest-path", "plugins/Cargo.toml", "--target-dir", "target/plugins-build"])
+        .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}")))?;
+
+    let target = root.join("target/plugins");
+    fs::create_dir_all(&target)?;
+    let mut built = Vec::new();
+    for entry in fs::read_dir(root.join("target/plugins-build/wasm32-wasip2/release"))? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "wasm") {
+            let name = path.file_name().context("a component has a name")?;
+            let copy = target.join(name);
+            replace(&path, &copy)?;
+            built.push(copy);
+        }
+    }
+    built.sort();
+    Ok(built)
+}
+
+/// Builds the host's binary and returns its path.
+pub(crate) fn host(optimised: bool) -> Result<PathBuf> {
+    let mut command = cargo();
+    command.args(["build", "--locked", "--package", "gristmill"]);
+    if optimised {
+        command.arg("--release");
+    }
+    run(&mut command)?;
+    let profile = if optimised { "release" } else { "debug" };
+    Ok(root().join("target").join(profile).join("gristmill"))
+}
+
+fn pin_all(binary: &Path, components: &[PathBuf], ledger: &Path) -> Result<()> {
+    fs::create_dir_all(ledger.join("pins"))?;
+    run(Command::new(binary).args(["plugin", "pin", "--ledger"]).arg(ledger).args(components))
+}
+
+/// Puts a copy in place at once, so that a running program keeps its own file.
+fn replace(source: &Path, target: &Path) -> Result<()> {
+    let temporary = target.with_extension("new");
+    fs::copy(source, &temporary)
+        .and_then(|_| fs::rename(&temporary, target))
+        .with_context(|| format!("cannot copy {} to {}", source.display(), target.display()))
+}
+
+fn copy_folder(source: &Path, target: &Path) -> Result<()> {
+    fs::create_dir_all(target)?;
+    if !source.exists() {
+        return Ok(());
+    }
+    for entry in fs::read_dir(source)? {
+        let entry = entry?;
+        fs::copy(entry.path(), target.join(entry.file_name()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,24 @@
+//! Trying it out: build everything, fetch the demo model, serve or answer.
+
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::{build, shell::run};
+
+/// The model the README talks to.
+const DEMO: &str = "smollm2";
+
+/// Serves until interrupted; further arguments go to `gristmill serve`.
+pub(crate) fn serve(arguments: &[String]) -> Result<()> {
+    let binary = build::dist()?;
+    run(Command::new(&binary).args(["pull", DEMO]))?;
+    run(Command::new(&binary).arg("serve").args(arguments))
+}
+
+/// One answer on the command line.
+pub(crate) fn run_model(arguments: &[String]) -> Result<()> {
+    let binary = build::dist()?;
+    run(Command::new(&binary).args(["pull", DEMO]))?;
+    run(Command::new(&binary).arg("run").args(arguments))
+}

@@ -1,0 +1,59 @@
+//! Every test, fast ones first: the host's crates, the SDK and the plugins, the numbers against
+//! llama.cpp, the official clients against the real server.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::{
+    build, setup,
+    shell::{cargo, program, root, run},
+};
+
+/// Runs everything, or only the host tests whose names match the filter.
+pub(crate) fn test(filter: &[String]) -> Result<()> {
+    setup::all()?;
+    if !filter.is_empty() {
+        return run(cargo().args(["nextest", "run", "--workspace"]).args(filter));
+    }
+    build::components()?;
+    run(cargo().args(["nextest", "run", "--workspace", "--locked"]))?;
+    for manifest in ["sdk/rust/Cargo.toml", "plugins/Cargo.toml"] {
+        run(cargo().args(["test", "--quiet", "--locked", "--manifest-path", manifest]))?;
+    }
+    reference()?;
+    clients()
+}
+
+/// Logits against llama.cpp, which only this crate compiles.
+fn reference() -> Result<()> {
+    run(cargo()
+        .args(["test", "--release", "--locked", "--manifest-path", "tests/reference/Cargo.toml"])
+        .args(["--target-dir", "target/reference", "--", "--nocapture"]))
+}
+
+/// Unmodified clients against the distribution.
+fn clients() -> Result<()> {
+    let binary = build::dist()?;
+    let python = venv(&root().join("target/clients"))?;
+    run(program(&python)
+        .args(["-m", "pytest", "-q", "tests/clients"])
+        .env("GRISTMILL_BINARY", binary))
+}
+
+fn venv(folder: &Path) -> Result<String> {
+    let python = folder.join("bin/python").display().to_string();
+    if !Path::new(&python).exists() {
+        run(program("python3").args(["-m", "venv"]).arg(folder))?;
+    }
+    run(program(&python).args([
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--requirement",
+        "tests/clients/requirements.txt",
+    ]))?;
+    Ok(python)
+}
