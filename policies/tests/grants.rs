@@ -1,0 +1,112 @@
+//! Grants say exactly what is allowed; what they do not say is refused.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests may fail loudly"
+)]
+
+use std::{fs, path::Path};
+
+use gristmill_policies::{Grant, Kind, Limits, Policies};
+
+const GRANT: &str = r#"
+kind = "backend"
+imports = ["gristmill:contract/engine", "wasi:io/*"]
+upstreams = ["primary"]
+
+[limits]
+memory-mib = 8
+"#;
+
+#[test]
+fn a_grant_allows_what_it_names_and_nothing_else() {
+    let grant = Grant::parse(GRANT).unwrap();
+    for (interface, allowed) in [
+        ("gristmill:contract/engine", true),
+        ("gristmill:contract/engine-two", false),
+        ("gristmill:contract/kernels", false),
+        ("wasi:io/poll", true),
+        ("wasi:io-extra/poll", false),
+        ("wasi:sockets/tcp", false),
+        ("", false),
+    ] {
+        assert_eq!(grant.allows(interface), allowed, "{interface}");
+    }
+    assert!(grant.allows_upstream("primary") && !grant.allows_upstream("secondary"));
+    assert!(!Grant::none(Kind::Backend).allows("gristmill:contract/log"));
+}
+
+#[test]
+fn limits_not_written_are_the_defaults() {
+    let grant = Grant::parse(GRANT).unwrap();
+    assert_eq!(grant.limits, Limits { memory_mib: 8, ..Limits::default() });
+    let family = Grant::parse("kind = \"family\"").unwrap();
+    assert_eq!(family, Grant::none(Kind::Family));
+}
+
+#[test]
+fn what_is_not_a_grant_is_refused_with_a_way_out() {
+    let cases = [
+        (GRANT.replace("memory-mib", "memory-mb"), "did you mean \"memory-mib\"?"),
+        (GRANT.replace("upstreams", "upstream"), "did you mean \"upstreams\"?"),
+        (GRANT.replace("memory-mib", "colour"), "known are memory-mib"),
+        (GRANT.replace("= 8", "= 0"), "from 1 to 256"),
+        (GRANT.replace("= 8", "= -1"), "from 1 to 256"),
+        (GRANT.replace("= 8", "= 257"), "from 1 to 256"),
+        (GRANT.replace("= 8", "= \"8\""), "whole number"),
+        (GRANT.replace("wasi:io/*", "wasi:io/poll@0.2.6"), "without a version"),
+        (GRANT.replace("wasi:io/*", "*"), "namespace:package"),
+        (GRANT.replace("wasi:io/*", "wasi:*/poll"), "namespace:package"),
+        (GRANT.replace("primary", "http://host"), "letters, digits"),
+        (GRANT.replace("backend", "kernel"), "expected backend, family or probe"),
+        (GRANT.replace("kind", "kin"), "did you mean \"kind\"?"),
+        ("limits = 3\nkind = \"probe\"".to_owned(), "expected a table"),
+    ];
+    for (text, words) in cases {
+        let error = Grant::parse(&text).unwrap_err();
+        assert!(error.contains(words), "{words}: {error}");
+    }
+}
+
+#[test]
+fn a_plugin_has_its_own_grant_or_that_of_its_kind_or_none() {
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(
+        Policies::open(dir.path()).unwrap().grant("cpu", Kind::Backend).unwrap_err().code(),
+        "no-grant"
+    );
+    fs::create_dir(dir.path().join("grants")).unwrap();
+    let write = |name: &str, text: &str| {
+        fs::write(dir.path().join("grants").join(name), text).unwrap();
+    };
+    write("cpu.toml", GRANT);
+    write("family.toml", "kind = \"family\"");
+    let policies = Policies::open(dir.path()).unwrap();
+    assert_eq!(policies.grants().count(), 2);
+    assert_eq!(policies.grant("cpu", Kind::Backend).unwrap().limits.memory_mib, 8);
+    assert_eq!(policies.grant("llama", Kind::Family).unwrap().kind, Kind::Family);
+    assert_eq!(policies.grant("other", Kind::Backend).unwrap_err().code(), "no-grant");
+    assert_eq!(policies.grant("cpu", Kind::Family).unwrap_err().code(), "invalid-grant");
+
+    write("broken.toml", "kind = \"backend\"\nlimit = 1");
+    let error = Policies::open(dir.path()).unwrap_err();
+    assert_eq!(error.code(), "invalid-grant");
+    assert!(error.to_string().contains("broken.toml"), "{error}");
+}
+
+#[test]
+fn the_shipped_grants_are_valid_and_give_families_no_way_out() {
+    let policies = Policies::open(Path::new(env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let names: Vec<_> = policies.grants().map(|(name, _)| name).collect();
+    assert_eq!(names, ["cpu", "family", "probe", "scripted"]);
+    assert!(policies.grant("cpu", Kind::Backend).unwrap().allows("gristmill:contract/engine"));
+    let family = policies.grant("any", Kind::Family).unwrap();
+    assert!(!family.imports.iter().any(|import| import.starts_with("gristmill:")));
+    for (name, grant) in policies.grants() {
+        for never in ["wasi:sockets/tcp", "wasi:http/outgoing-handler"] {
+            assert!(!grant.allows(never), "{name} is granted {never}");
+        }
+    }
+}
