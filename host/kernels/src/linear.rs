@@ -1,0 +1,209 @@
+//! Matrix products: `out = scale * (W x) + bias`, for any number of tokens and several matrices
+//! at once.
+#![allow(unsafe_code, reason = "workers write disjoint rows of one output")]
+
+use std::cell::RefCell;
+use std::ops::Range;
+
+use crate::act::{Act, Need};
+use crate::codec;
+use crate::dot::{self, Token};
+use crate::error::{KernelError, expect_len};
+use crate::matrix::Matrix;
+use crate::memory::{Buf, Parts};
+use crate::ops::{self, Activation};
+use crate::pool::Pool;
+
+/// One product of a [`linear`] phase.
+pub struct Job<'a> {
+    /// The weights.
+    pub matrix: &'a Matrix,
+    /// Added to every token's output (`rows` values).
+    pub bias: Option<&'a [f32]>,
+    /// Multiplies the product, before the bias.
+    pub scale: f32,
+    /// `n * rows` values, token after token.
+    pub out: &'a mut [f32],
+    /// Whether to add to `out` instead of replacing it.
+    pub accumulate: bool,
+}
+
+/// Rows per panel: the unit of work and of the packed layouts.
+pub(crate) const PANEL: usize = 16;
+
+/// What happens to a product on its way out.
+#[derive(Clone, Copy)]
+pub(crate) struct Epilogue<'a> {
+    pub(crate) scale: f32,
+    pub(crate) bias: Option<&'a [f32]>,
+    pub(crate) accumulate: bool,
+}
+
+impl Epilogue<'_> {
+    pub(crate) const PLAIN: Epilogue<'static> =
+        Epilogue { scale: 1.0, bias: None, accumulate: false };
+
+    #[inline(always)]
+    fn apply(&self, product: f32, row: usize, out: &mut f32) {
+        let mut y = product * self.scale;
+        if let Some(bias) = self.bias.and_then(|bias| bias.get(row)) {
+            y += bias;
+        }
+        *out = if self.accumulate { *out + y } else { y };
+    }
+}
+
+/// Computes all jobs in one phase.
+///
+/// # Errors
+/// A buffer has another length than its job needs, or `act` was not prepared for a matrix.
+pub fn linear(pool: &Pool, act: &Act, jobs: &mut [Job<'_>]) -> Result<(), KernelError> {
+    let n = act.tokens();
+    let mut tasks = Vec::with_capacity(jobs.len());
+    let mut panels = 0;
+    for job in jobs.iter_mut() {
+        check(pool, act, job.matrix)?;
+        let rows = job.matrix.rows();
+        expect_len("output", n * rows, job.out.len())?;
+        if let Some(bias) = job.bias {
+            expect_len("bias", rows, bias.len())?;
+        }
+        let first = panels;
+        panels += rows.div_ceil(PANEL);
+        let epilogue = Epilogue { scale: job.scale, bias: job.bias, accumulate: job.accumulate };
+        let task = Task { matrix: job.matrix, epilogue, out: Parts::new(&mut *job.out) };
+        tasks.push((first, panels, task));
+    }
+    if n == 0 {
+        return Ok(());
+    }
+    let chunk = chunk_of(panels, pool.threads());
+    pool.chunks(panels, chunk, &|_, range| {
+        for (first, end, task) in &tasks {
+            let (from, to) = (range.start.max(*first), range.end.min(*end));
+            if from < to {
+                task.panels(pool, act, from - first..to - first);
+            }
+        }
+    });
+    Ok(())
+}
+
+/// Computes `activation(gate x) * (up x)` in one phase; `out` has `n * rows` values.
+///
+/// # Errors
+/// As for [`linear`], or gate and up differ in shape.
+pub fn glu_linear(
+    pool: &Pool,
+    act: &Act,
+    gate: &Matrix,
+    up: &Matrix,
+    activation: Activation,
+    out: &mut [f32],
+) -> Result<(), KernelError> {
+    check(pool, act, gate)?;
+    check(pool, act, up)?;
+    let (n, rows) = (act.tokens(), gate.rows());
+    expect_len("rows of up", rows, up.rows())?;
+    expect_len("output", n * rows, out.len())?;
+    let panels = rows.div_ceil(PANEL);
+    let chunk = chunk_of(panels, pool.threads());
+    let out = Parts::new(out);
+    pool.chunks(panels, chunk, &|_, range| {
+        let first = range.start * PANEL;
+        let width = (range.end * PANEL).min(rows) - first;
+        UP.with_borrow_mut(|scratch| {
+            let ups = scratch.resize(n * width);
+            let up_out = Parts::new(&mut *ups);
+            compute(pool, act, up, range.clone(), &Epilogue::PLAIN, &up_out, width, first);
+            compute(pool, act, gate, range.clone(), &Epilogue::PLAIN, &out, rows, 0);
+            for (token, ups) in scratch.as_slice().chunks_exact(width.max(1)).enumerate() {
+                let at = token * rows + first;
+                // SAFETY: these rows belong to this chunk, and chunks do not overlap.
+                let gates = unsafe { out.part(at..at + width) };
+                ops::glu_in_place(activation, gates, ups);
+            }
+        });
+    });
+    Ok(())
+}
+
+thread_local! {
+    /// Outputs of `up` for the chunk at hand.
+    static UP: RefCell<Buf<f32>> = RefCell::default();
+    /// A decoded row.
+    static ROW: RefCell<Buf<f32>> = RefCell::default();
+}
+
+/// About six chunks a worker: enough to even out, few enough to stay cheap.
+fn chunk_of(panels: usize, threads: usize) -> usize {
+    if threads <= 1 { panels } else { panels.div_ceil(threads * 6) }.max(1)
+}
+
+fn check(pool: &Pool, act: &Act, matrix: &Matrix) -> Result<(), KernelError> {
+    expect_len("columns of the activations", matrix.cols(), act.cols())?;
+    let ready = match matrix.need(pool.isa()) {
+        Need::Floats => act.tokens() == 0 || act.floats(0).is_some(),
+        need => act.tokens() == 0 || act.quantised(need).is_some(),
+    };
+    if ready { Ok(()) } else { Err(KernelError::NotPrepared(matrix.quant().name())) }
+}
+
+struct Task<'a> {
+    matrix: &'a Matrix,
+    epilogue: Epilogue<'a>,
+    out: Parts<'a, f32>,
+}
+
+impl Task<'_> {
+    fn panels(&self, pool: &Pool, act: &Act, panels: Range<usize>) {
+        let rows = self.matrix.rows();
+        compute(pool, act, self.matrix, panels, &self.epilogue, &self.out, rows, 0);
+    }
+}
+
+/// Computes the rows of `panels` for every token: row `r` of token `t` goes to
+/// `out[t * stride + r - origin]`.
+#[allow(clippy::too_many_arguments, reason = "one strided store, described in full")]
+fn compute(
+    pool: &Pool,
+    act: &Act,
+    matrix: &Matrix,
+    panels: Range<usize>,
+    epilogue: &Epilogue<'_>,
+    out: &Parts<'_, f32>,
+    stride: usize,
+    origin: usize,
+) {
+    let isa = pool.isa();
+    let rows = panels.start * PANEL..(panels.end * PANEL).min(matrix.rows());
+    let need = matrix.need(isa);
+    for row in rows {
+        let Some(bytes) = matrix.row(row) else { return };
+        let store = |token: usize, product: f32| {
+            let at = token * stride + row - origin;
+            // SAFETY: this row belongs to the chunk at hand, and chunks do not overlap.
+            let slot = unsafe { out.part(at..at + 1) };
+            if let Some(slot) = slot.first_mut() {
+                epilogue.apply(product, row, slot);
+            }
+        };
+        if let Some(quantised) = act.quantised(need) {
+            for t in 0..act.tokens() {
+                if let Some(token) = Token::of(quantised, t) {
+                    store(t, dot::int_row(isa, matrix.quant(), bytes, token));
+                }
+            }
+        } else {
+            ROW.with_borrow_mut(|decoded| {
+                let decoded = decoded.resize(matrix.cols());
+                codec::decode_blocks(matrix.quant(), bytes, decoded);
+                for t in 0..act.tokens() {
+                    if let Some(x) = act.floats(t) {
+                        store(t, dot::float_row(isa, decoded, x));
+                    }
+                }
+            });
+        }
+    }
+}
