@@ -1,0 +1,97 @@
+"""A running gristmill for unmodified clients.
+
+GRISTMILL_URL names one that runs already. Otherwise GRISTMILL_BINARY (or target/dist/bin/gristmill)
+is started on a free port with the demo model in a store of its own, and stopped at the end.
+GRISTMILL_MODEL is the model asked, `smollm2` unless set.
+"""
+
+import os
+import pathlib
+import socket
+import subprocess
+import time
+
+import httpx
+import ollama
+import openai
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+DEMO = ROOT / "target/models/SmolLM2-135M-Instruct.Q4_1.gguf"
+START_SECONDS = 60
+
+
+@pytest.fixture(scope="session")
+def model():
+    return os.environ.get("GRISTMILL_MODEL", "smollm2")
+
+
+@pytest.fixture(scope="session")
+def url(model):
+    if "GRISTMILL_URL" in os.environ:
+        yield os.environ["GRISTMILL_URL"].rstrip("/")
+        return
+    binary = os.environ.get("GRISTMILL_BINARY", str(ROOT / "target/dist/bin/gristmill"))
+    work = ROOT / "target/clients-work"
+    work.mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, "GRISTMILL_PATHS_MODELS": str(work / "store")}
+    take = ["import", str(DEMO), "--name", model] if DEMO.exists() else ["pull", model]
+    subprocess.run([binary, *take], check=True, cwd=work, env=environment)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    log = work / "serve.log"
+    with log.open("wb") as out:
+        server = subprocess.Popen(
+            [binary, "serve", "--server-listen", address],
+            cwd=work, env=environment, stdout=out, stderr=subprocess.STDOUT,
+        )
+    try:
+        wait_until_ready(f"http://{address}", server, log)
+        yield f"http://{address}"
+    finally:
+        server.terminate()
+        server.wait(timeout=60)
+
+
+def wait_until_ready(url, server, log):
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        if server.poll() is not None:
+            pytest.exit(f"gristmill ended with {server.returncode}:\n{log.read_text()}", 1)
+        try:
+            if httpx.get(f"{url}/readyz", timeout=1).status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.05)
+    pytest.exit(f"gristmill was not ready within {START_SECONDS} s:\n{log.read_text()}", 1)
+
+
+@pytest.fixture(scope="session")
+def native(url):
+    """The official ollama client."""
+    return ollama.Client(host=url, timeout=120)
+
+
+@pytest.fixture(scope="session")
+def oai(url):
+    """The official openai client. It must not retry: a first failure is a failure."""
+    return openai.OpenAI(base_url=f"{url}/v1", api_key="none", timeout=120, max_retries=0)
+
+
+@pytest.fixture(scope="session")
+def curl(url):
+    """Runs curl: `curl(path, *arguments)` gives status, headers (lower case) and body."""
+
+    def run(path, *arguments, data=None):
+        command = ["curl", "-sS", "-N", "-i", "--http1.1", "-H", "Expect:", *arguments, url + path]
+        if data is not None:
+            command += ["-H", "Content-Type: application/json", "--data-binary", "@-"]
+        done = subprocess.run(command, input=data, capture_output=True, check=True, timeout=300)
+        head, _, body = done.stdout.partition(b"\r\n\r\n")
+        first, *lines = head.decode().split("\r\n")
+        headers = {k.lower(): v.strip() for k, _, v in (line.partition(":") for line in lines)}
+        return int(first.split()[1]), headers, body
+
+    return run
