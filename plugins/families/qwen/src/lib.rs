@@ -1,0 +1,100 @@
+//! The Qwen family: Qwen 2 and 2.5 (`qwen2`), Qwen 3 (`qwen3`) and its mixture of experts
+//! (`qwen3moe`).
+//!
+//! Llama's block with rotary embedding of half against half. Qwen 2 has biases on query, key and
+//! value; Qwen 3 has a norm on each head of query and key instead. `qwen2moe` has a shared expert
+//! behind a gate, which the step vocabulary does not spell: it is refused by name.
+#![cfg_attr(target_arch = "wasm32", no_std)]
+
+use gristmill_plugin::prelude::*;
+
+/// The family.
+#[derive(Debug)]
+pub struct Qwen;
+
+gristmill_plugin::export_family!(Qwen);
+
+impl Family for Qwen {
+    fn matches(model: &Metadata) -> Option<&'static str> {
+        matches!(&*model.architecture, "qwen2" | "qwen3" | "qwen2moe" | "qwen3moe")
+            .then_some("qwen")
+    }
+
+    fn architecture(model: &Metadata) -> Result<Program> {
+        if model.architecture == "qwen2moe" {
+            return Err(Error::unsupported(
+                "architecture qwen2moe: experts shared behind a gate are not in the step \
+                 vocabulary; qwen2, qwen3 and qwen3moe are supported",
+            ));
+        }
+        let head_norms = matches!(&*model.architecture, "qwen3" | "qwen3moe");
+        let eps = model.f64("{arch}.attention.layer_norm_rms_epsilon")?;
+        let attention = Attention::of(model)?;
+        let rope = Rope::of(model, Layout::Half, attention.head_dim)?;
+        let moe = Moe::of(model)?;
+
+        let p = Builder::new(model)?;
+        let mut x = p.embed("token_embd");
+        for layer in 0..p.layers() {
+            let l = p.layer(layer);
+
+            let h = l.rms_norm(x, "attn_norm", eps);
+            let (mut q, mut k, v) = l.qkv(h, &attention);
+            if head_norms {
+                q = l.head_norm(q, "attn_q_norm", eps, attention.heads);
+                k = l.head_norm(k, "attn_k_norm", eps, attention.kv_heads);
+            }
+            let q = l.rope(q, attention.heads, &rope);
+            let k = l.rope(k, attention.kv_heads, &rope);
+            let h = l.attention(q, k, v, &attention);
+            x = l.add(x, l.linear(h, "attn_output"));
+
+            let h = l.rms_norm(x, "ffn_norm", eps);
+            x = l.add(
+                x,
+                match &moe {
+                    Some(moe) => l.moe(h, moe),
+                    None => l.gated_ffn(h, Activation::Silu),
+                },
+            );
+        }
+        let h = p.rms_norm(x, "output_norm", eps);
+        p.finish(p.head(h, "output", None))
+    }
+
+    fn speak(model: &Metadata) -> Result<Dialect> {
+        let template = model.template()?;
+        let reasoning = Span::think(template);
+        let tools = if template.contains("<function=") {
+            // Qwen 3 Coder writes tags instead of JSON.
+            Some(ToolFormat::new("<tool_call>", "</tool_call>", "xml", "function", "parameter"))
+        } else {
+            template.contains("<tool_call>").then(ToolFormat::hermes)
+        };
+        let usual = match (&*model.architecture, &reasoning) {
+            // Alibaba's generation_config.json of Qwen 3, for thinking.
+            ("qwen3" | "qwen3moe", Some(_)) => sampling(0.6, 0.95, 20),
+            // The same of Qwen 3 Instruct 2507, and its model cards for not thinking.
+            ("qwen3" | "qwen3moe", None) if !template.is_empty() => sampling(0.7, 0.8, 20),
+            // The same of Qwen 2.5 Instruct, common to all sizes.
+            ("qwen2", None) if template.contains("You are Qwen") => sampling(0.7, 0.8, 20),
+            _ => Sampling::default(),
+        };
+        Ok(Dialect {
+            stops: Dialect::stops_in(template, &["<|im_end|>"]),
+            reasoning,
+            tools,
+            defaults: Sampling::of(model)?.or(usual),
+            ..Dialect::of_file()
+        })
+    }
+}
+
+fn sampling(temperature: f32, top_p: f32, top_k: u32) -> Sampling {
+    Sampling {
+        temperature: Some(temperature),
+        top_p: Some(top_p),
+        top_k: Some(top_k),
+        ..Sampling::default()
+    }
+}
