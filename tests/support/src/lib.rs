@@ -1,9 +1,10 @@
 //! What tests and benches share: real models and vectors fetched from packages ([`fetch`]), a
-//! writer for GGUF files ([`gguf`]) and made-up vocabularies ([`vocabulary`]).
+//! writer for GGUF files ([`gguf`]), made-up vocabularies ([`vocabulary`]) and random-weight models
+//! of each family's shape ([`models`]).
 //!
 //! Nothing here is part of the product.
 
 pub mod fetch;
-pub mod guests;
 pub mod gguf;
+pub mod models;
 pub mod vocabulary;
