@@ -1,4 +1,20 @@
 //! The native CPU engine: a family's program is checked, planned and executed here, on the kernels
 //! of `gristmill-kernels` and the files of `gristmill-models`.
+//!
+//! From the file to a token: [`program::check`] turns names into typed steps, [`plan::Plan`] fuses
+//! them into phases and gives every value a buffer, [`weights::Weights`] maps and packs the
+//! tensors, [`execute::Model::run`] computes a pass over rows of any number of sequences, and
+//! [`reference`] computes the same slowly to compare with. [`sampler`] chooses tokens, [`text`]
+//! turns them into events.
 
+pub mod cache;
+pub mod execute;
+pub mod plan;
+pub mod program;
+mod random;
+pub mod reference;
+mod rope;
 pub mod runtime;
+pub mod sampler;
+pub mod text;
+pub mod weights;

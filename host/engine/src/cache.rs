@@ -1,0 +1,168 @@
+//! The keys and values of one sequence, and the tokens they belong to.
+//!
+//! A cache belongs to one sequence at a time; nothing in it is shared. It grows in steps outside
+//! the forward pass and is counted in bytes exactly as it is allocated.
+
+use gristmill_core::{Code, Error, Result};
+use gristmill_kernels::{KvLayer, Quant};
+
+use crate::{plan::Plan, program::Kv};
+
+/// Caches grow to multiples of this many tokens.
+pub const STEP: usize = 256;
+
+/// How keys and values are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KvTypes {
+    /// Keys.
+    pub k: Quant,
+    /// Values.
+    pub v: Quant,
+}
+
+impl Default for KvTypes {
+    fn default() -> Self {
+        Self { k: Quant::F16, v: Quant::F16 }
+    }
+}
+
+/// One sequence's context.
+#[derive(Clone)]
+pub struct Cache {
+    shapes: Vec<Kv>,
+    types: KvTypes,
+    layers: Vec<KvLayer>,
+    tokens: Vec<u32>,
+    capacity: usize,
+}
+
+impl std::fmt::Debug for Cache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Cache({} of {} tokens)", self.tokens.len(), self.capacity)
+    }
+}
+
+impl Cache {
+    /// An empty cache with room for `tokens`.
+    ///
+    /// # Errors
+    /// `insufficient-memory` or `unsupported` types.
+    pub fn new(plan: &Plan, types: KvTypes, tokens: usize) -> Result<Self> {
+        let shapes = plan.program.kv.clone();
+        let capacity = tokens.next_multiple_of(STEP);
+        let layers = layers(&shapes, types, capacity)?;
+        Ok(Self { shapes, types, layers, tokens: Vec::new(), capacity })
+    }
+
+    /// Tokens whose keys and values are here.
+    #[must_use]
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    /// How many.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.tokens.is_empty()
+    }
+
+    /// Tokens there is room for.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Bytes reserved.
+    #[must_use]
+    pub fn memory(&self) -> u64 {
+        self.layers.iter().map(|layer| layer.memory() as u64).sum()
+    }
+
+    /// Tokens at the beginning that are the same as these.
+    #[must_use]
+    pub fn common(&self, tokens: &[u32]) -> usize {
+        self.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count()
+    }
+
+    /// Forgets everything from token `len` on.
+    pub fn truncate(&mut self, len: usize) {
+        if len < self.tokens.len() {
+            self.tokens.truncate(len);
+            for layer in &mut self.layers {
+                layer.truncate(len);
+            }
+        }
+    }
+
+    /// Capacity after making room for `tokens`: at least half as much again as before.
+    #[must_use]
+    pub fn grown(&self, tokens: usize, limit: usize) -> usize {
+        if tokens <= self.capacity {
+            return self.capacity;
+        }
+        let ample = (self.capacity + self.capacity / 2).min(limit.max(tokens));
+        tokens.max(ample).next_multiple_of(STEP)
+    }
+
+    /// Makes room, keeping what is there.
+    ///
+    /// # Errors
+    /// `insufficient-memory`.
+    pub fn grow(&mut self, capacity: usize) -> Result<()> {
+        if capacity <= self.capacity {
+            return Ok(());
+        }
+        *self = self.copy(self.len(), capacity)?;
+        Ok(())
+    }
+
+    /// Another cache with the first `len` tokens of this one and room for `capacity`.
+    ///
+    /// # Errors
+    /// `insufficient-memory`.
+    pub fn copy(&self, len: usize, capacity: usize) -> Result<Self> {
+        let capacity = capacity.max(len).next_multiple_of(STEP);
+        let mut layers = layers(&self.shapes, self.types, capacity)?;
+        for (to, from) in layers.iter_mut().zip(&self.layers) {
+            to.copy_prefix(from, len).map_err(kernel)?;
+        }
+        let tokens = self.tokens.get(..len).unwrap_or(&self.tokens).to_vec();
+        Ok(Self { shapes: self.shapes.clone(), types: self.types, layers, tokens, capacity })
+    }
+
+    pub(crate) fn layer(&self, index: usize) -> Result<&KvLayer> {
+        self.layers.get(index).ok_or_else(|| Error::internal("no such layer in the cache"))
+    }
+
+    pub(crate) fn layer_mut(&mut self, index: usize) -> Result<&mut KvLayer> {
+        self.layers.get_mut(index).ok_or_else(|| Error::internal("no such layer in the cache"))
+    }
+
+    /// The pass that wrote these tokens' keys and values is complete.
+    pub(crate) fn accept(&mut self, token: u32) {
+        self.tokens.push(token);
+    }
+}
+
+fn layers(shapes: &[Kv], types: KvTypes, capacity: usize) -> Result<Vec<KvLayer>> {
+    shapes
+        .iter()
+        .map(|kv| KvLayer::new(kv.kv_heads, kv.head_dim, capacity, types.k, types.v))
+        .collect::<std::result::Result<_, _>>()
+        .map_err(kernel)
+}
+
+/// A kernel's refusal of memory or of a type, as a domain error.
+fn kernel(error: gristmill_kernels::KernelError) -> Error {
+    use gristmill_kernels::KernelError;
+    match error {
+        KernelError::Unsupported { .. } => Error::unsupported(error.to_string()),
+        _ => Error::new(Code::InsufficientMemory, error.to_string()),
+    }
+}

@@ -1,0 +1,438 @@
+//! The forward pass: a plan over a batch of rows, each a token of some sequence.
+//!
+//! Rows of several sequences share one pass, so weights are read once for all of them. Results do
+//! not depend on the number of threads, and a row's result does not depend on which other rows
+//! share its pass beyond the kernels' choice of an algorithm for the batch's size.
+
+mod batch;
+mod elementwise;
+
+use arrayvec::ArrayVec;
+use gristmill_core::{Error, Result};
+use gristmill_kernels::{
+    Act, AttentionSpec, Job, KernelError, KvLayer, Matrix, Pool, attention, glu_linear, linear,
+    ops::{self, RopeStyle, Rotations},
+};
+
+pub use batch::{Arena, Row, Want};
+
+use crate::{
+    cache::Cache,
+    plan::{MOST_PRODUCTS, Phase, Plan, Product, Slot, Work},
+    program::{self, Activation, Attention, Head, Layout, Moe, Pooling},
+    reference::{pool as pool_rows, route},
+    weights::Weights,
+};
+use elementwise::{by_rows, by_rows_from};
+
+/// Sequences in one pass.
+pub const MOST_SEQUENCES: usize = 64;
+
+/// Everything one pass reads.
+#[derive(Debug, Clone, Copy)]
+pub struct Model<'a> {
+    /// What is done.
+    pub plan: &'a Plan,
+    /// With which numbers.
+    pub weights: &'a Weights,
+    /// By whom.
+    pub pool: &'a Pool,
+}
+
+impl Model<'_> {
+    /// Computes `rows`. Each sequence's rows must be in order of position and continue its cache.
+    /// Afterwards the arena holds logits of the rows that wanted them, or with [`Want::Hidden`] the
+    /// hidden state of all rows, and the caches hold the new tokens.
+    ///
+    /// # Errors
+    /// `internal` naming the step; the caches that took part must then be dropped.
+    pub fn run(
+        &self,
+        arena: &mut Arena,
+        rows: &[Row],
+        caches: &mut [&mut Cache],
+        want: Want,
+    ) -> Result<()> {
+        arena.begin(self.plan, rows, caches.len(), want)?;
+        let tables = self.plan.ropes.len();
+        for table in 0..tables {
+            let rotations = arena
+                .rotations
+                .get_mut(table)
+                .ok_or_else(|| Error::internal("no such rotations"))?;
+            self.weights.table(table)?.rotations(&arena.positions, rotations);
+        }
+        for phase in &self.plan.phases {
+            if want == Want::Hidden && matches!(phase.work, Work::Head { .. }) {
+                continue;
+            }
+            self.phase(phase, arena, rows, caches).map_err(|error| place(self.plan, phase, error))?;
+        }
+        for row in rows {
+            if let Some(cache) = caches.get_mut(row.cache) {
+                cache.accept(row.token);
+            }
+        }
+        Ok(())
+    }
+
+    fn phase(
+        &self,
+        phase: &Phase,
+        arena: &mut Arena,
+        rows: &[Row],
+        caches: &mut [&mut Cache],
+    ) -> Result<()> {
+        let n = arena.current;
+        match &phase.work {
+            &Work::Embed { weight, scale, out } => {
+                let matrix = self.weights.matrix(weight)?;
+                let width = matrix.cols();
+                let out = arena.slot_mut(out, n * width)?;
+                for (row, out) in rows.iter().zip(out.chunks_exact_mut(width)) {
+                    matrix.row_f32(row.token as usize, out).map_err(kernel)?;
+                    if scale != 1.0 {
+                        ops::scale(out, scale);
+                    }
+                }
+            }
+            &Work::PositionEmbed { weight, x, out } => {
+                let matrix = self.weights.matrix(weight)?;
+                let width = matrix.cols();
+                arena.copy(x, out, n * width)?;
+                let mut row = std::mem::take(&mut arena.row);
+                row.resize(width, 0.0);
+                let data = arena.slots.get_mut(out).ok_or_else(missing)?;
+                let done = arena.positions.iter().zip(data.chunks_exact_mut(width)).try_for_each(
+                    |(position, out)| {
+                        matrix.row_f32(*position, &mut row)?;
+                        ops::add(out, &row);
+                        Ok(())
+                    },
+                );
+                arena.row = row;
+                done.map_err(kernel)?;
+            }
+            &Work::RmsNorm { x, weight, eps, heads, width, out } => {
+                let weight = self.weights.vector_or(weight)?;
+                let part = width / heads;
+                if x == out {
+                    let data = arena.slot_mut(out, n * width)?;
+                    by_rows(self.pool, data, width, |data, _| {
+                        ops::rms_norm_in_place(data, part, weight, eps);
+                    });
+                } else {
+                    let (x, out) = arena.pair(x, n * width, out, n * width)?;
+                    by_rows_from(self.pool, x, width, out, width, |x, out| {
+                        ops::rms_norm(x, part, weight, eps, out);
+                    });
+                }
+            }
+            &Work::LayerNorm { x, weight, bias, eps, width, out } => {
+                let weight = Some(self.weights.vector(weight)?);
+                let bias = self.weights.vector_or(bias)?;
+                if x == out {
+                    let mut copy = std::mem::take(&mut arena.row);
+                    copy.clear();
+                    copy.extend_from_slice(arena.slot(x, n * width)?);
+                    let data = arena.slot_mut(out, n * width)?;
+                    ops::layer_norm(&copy, width, weight, bias, eps, data);
+                    arena.row = copy;
+                } else {
+                    let (x, out) = arena.pair(x, n * width, out, n * width)?;
+                    by_rows_from(self.pool, x, width, out, width, |x, out| {
+                        ops::layer_norm(x, width, weight, bias, eps, out);
+                    });
+                }
+            }
+            Work::Linear { x, width, products } => self.linear(arena, *x, *width, products)?,
+            &Work::GluLinear { x, width, gate, up, activation, out } => {
+                let (gate, up) = (self.weights.matrix(gate)?, self.weights.matrix(up)?);
+                let mut act = std::mem::take(&mut arena.act);
+                let input = arena.slot(x, n * width)?;
+                act.prepare(self.pool, input, n, width, &[gate, up]).map_err(kernel)?;
+                let out = arena.slot_mut(out, n * gate.rows())?;
+                let done = glu_linear(self.pool, &act, gate, up, function(activation), out);
+                arena.act = act;
+                done.map_err(kernel)?;
+            }
+            Work::Rope { x, rope, table, out } => {
+                let width = rope.heads * rope.head_dim;
+                arena.copy(*x, *out, n * width)?;
+                let rotations = arena.rotations.get(*table).ok_or_else(missing)?;
+                let data = arena.slots.get_mut(*out).ok_or_else(missing)?;
+                let data = data.get_mut(..n * width).ok_or_else(missing)?;
+                turn(data, rope, rotations);
+            }
+            Work::Attention { q, k, v, attention, out } => {
+                self.attend(arena, rows, caches, [*q, *k, *v], attention, *out)?;
+            }
+            &Work::Glu { gate, up, activation, width, out } => {
+                arena.copy(gate, out, n * width)?;
+                let (up, out) = arena.pair(up, n * width, out, n * width)?;
+                ops::glu_in_place(function(activation), out, up);
+            }
+            &Work::Activation { x, kind, width, out } => {
+                arena.copy(x, out, n * width)?;
+                ops::activate(function(kind), arena.slot_mut(out, n * width)?);
+            }
+            &Work::Add { a, b, width, out } => {
+                if b == out && a != out {
+                    let (a, out) = arena.pair(a, n * width, out, n * width)?;
+                    ops::add(out, a);
+                } else if a == b {
+                    arena.copy(a, out, n * width)?;
+                    ops::scale(arena.slot_mut(out, n * width)?, 2.0);
+                } else {
+                    arena.copy(a, out, n * width)?;
+                    let (b, out) = arena.pair(b, n * width, out, n * width)?;
+                    ops::add(out, b);
+                }
+            }
+            &Work::Scale { x, factor, width, out } => {
+                arena.copy(x, out, n * width)?;
+                ops::scale(arena.slot_mut(out, n * width)?, factor);
+            }
+            &Work::Slice { x, width, start, length, out } => {
+                let (x, out) = arena.pair(x, n * width, out, n * length)?;
+                for (x, out) in x.chunks_exact(width).zip(out.chunks_exact_mut(length)) {
+                    out.copy_from_slice(x.get(start..start + length).ok_or_else(missing)?);
+                }
+            }
+            Work::Moe { x, width, moe, out } => self.moe(arena, *x, *width, moe, *out)?,
+            Work::Narrow { live } => arena.narrow(live)?,
+            Work::Head { x, width, head } => self.head(arena, *x, *width, head)?,
+            &Work::Pool { x, width, kind, normalize } => {
+                self.pool_rows(arena, rows, x, width, kind, normalize)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn linear(
+        &self,
+        arena: &mut Arena,
+        x: Slot,
+        width: usize,
+        products: &[Product],
+    ) -> Result<()> {
+        let n = arena.current;
+        let mut matrices = ArrayVec::<&Matrix, MOST_PRODUCTS>::new();
+        for product in products {
+            matrices.push(self.weights.matrix(product.weight)?);
+        }
+        let mut act = std::mem::take(&mut arena.act);
+        act.prepare(self.pool, arena.slot(x, n * width)?, n, width, &matrices).map_err(kernel)?;
+        // The outputs leave the arena while they are written.
+        let mut outs = ArrayVec::<Vec<f32>, MOST_PRODUCTS>::new();
+        for product in products {
+            outs.push(arena.slots.get_mut(product.out).map(std::mem::take).unwrap_or_default());
+        }
+        let mut jobs = ArrayVec::<Job<'_>, MOST_PRODUCTS>::new();
+        for ((product, matrix), out) in products.iter().zip(&matrices).zip(&mut outs) {
+            jobs.push(Job {
+                matrix,
+                bias: self.weights.vector_or(product.bias)?,
+                scale: product.scale,
+                out: out.get_mut(..n * matrix.rows()).ok_or_else(missing)?,
+                accumulate: product.accumulate,
+            });
+        }
+        let done = linear(self.pool, &act, &mut jobs);
+        drop(jobs);
+        for (product, out) in products.iter().zip(outs) {
+            if let Some(slot) = arena.slots.get_mut(product.out) {
+                *slot = out;
+            }
+        }
+        arena.act = act;
+        done.map_err(kernel)
+    }
+
+    fn attend(
+        &self,
+        arena: &mut Arena,
+        rows: &[Row],
+        caches: &mut [&mut Cache],
+        [q, k, v]: [Slot; 3],
+        a: &Attention,
+        out: Slot,
+    ) -> Result<()> {
+        let n = arena.current;
+        let kv_width = a.kv_heads * a.head_dim;
+        // Runs of one sequence are appended at once.
+        let (keys, values) = (arena.slot(k, n * kv_width)?, arena.slot(v, n * kv_width)?);
+        let mut first = 0;
+        while let Some(row) = rows.get(first) {
+            let run = rows.iter().skip(first).take_while(|other| other.cache == row.cache).count();
+            let range = first * kv_width..(first + run) * kv_width;
+            let cache = caches.get_mut(row.cache).ok_or_else(missing)?;
+            cache
+                .layer_mut(a.state)?
+                .append(
+                    row.position,
+                    keys.get(range.clone()).ok_or_else(missing)?,
+                    values.get(range).ok_or_else(missing)?,
+                )
+                .map_err(kernel)?;
+            first += run;
+        }
+        let mut layers = ArrayVec::<&KvLayer, MOST_SEQUENCES>::new();
+        for cache in caches.iter() {
+            layers.push(cache.layer(a.state)?);
+        }
+        let spec = AttentionSpec {
+            heads: a.heads,
+            kv_heads: a.kv_heads,
+            head_dim: a.head_dim,
+            scale: a.scale,
+            causal: a.causal,
+            window: a.window,
+            softcap: a.softcap,
+            sinks: self.weights.vector_or(a.sinks)?.map(<[f32]>::to_vec),
+        };
+        let width = a.heads * a.head_dim;
+        let mut output = arena.slots.get_mut(out).map(std::mem::take).unwrap_or_default();
+        let done = {
+            let target = output.get_mut(..n * width).ok_or_else(missing)?;
+            attention(self.pool, &spec, arena.slot(q, n * width)?, &arena.places, &layers, target)
+        };
+        if let Some(slot) = arena.slots.get_mut(out) {
+            *slot = output;
+        }
+        done.map_err(kernel)
+    }
+
+    fn head(&self, arena: &mut Arena, x: Slot, width: usize, head: &Head) -> Result<()> {
+        let n = arena.current;
+        if n == 0 {
+            return Ok(());
+        }
+        let matrix = self.weights.matrix(head.weight)?;
+        let mut act = std::mem::take(&mut arena.act);
+        act.prepare(self.pool, arena.slot(x, n * width)?, n, width, &[matrix]).map_err(kernel)?;
+        let bias = self.weights.vector_or(head.bias)?;
+        let out = arena.result.get_mut(..n * matrix.rows()).ok_or_else(missing)?;
+        let mut job = [Job { matrix, bias, scale: head.scale, out, accumulate: false }];
+        let done = linear(self.pool, &act, &mut job);
+        arena.act = act;
+        done.map_err(kernel)?;
+        if let Some(cap) = head.softcap {
+            let out = arena.result.get_mut(..n * matrix.rows()).ok_or_else(missing)?;
+            by_rows(self.pool, out, matrix.rows(), |out, _| ops::softcap(out, cap));
+        }
+        Ok(())
+    }
+
+    fn pool_rows(
+        &self,
+        arena: &mut Arena,
+        rows: &[Row],
+        x: Slot,
+        width: usize,
+        kind: Pooling,
+        normalize: bool,
+    ) -> Result<()> {
+        let data = arena.slot(x, rows.len() * width)?;
+        let mut result = Vec::new();
+        let mut first = 0;
+        while let Some(row) = rows.get(first) {
+            let run = rows.iter().skip(first).take_while(|other| other.cache == row.cache).count();
+            let part = data.get(first * width..(first + run) * width).ok_or_else(missing)?;
+            result.extend(pool_rows(kind, normalize, part, width));
+            first += run;
+        }
+        arena.result = result;
+        Ok(())
+    }
+
+    /// Rows are grouped by expert, so that each expert's weights are read once.
+    fn moe(&self, arena: &mut Arena, x: Slot, width: usize, moe: &Moe, out: Slot) -> Result<()> {
+        let n = arena.current;
+        let router = self.weights.matrix(moe.router)?;
+        let input = arena.slot(x, n * width)?.to_vec();
+        let mut scores = vec![0.0; n * moe.experts];
+        let mut act = Act::default();
+        act.prepare(self.pool, &input, n, width, &[router]).map_err(kernel)?;
+        let job = Job { matrix: router, bias: None, scale: 1.0, out: &mut scores, accumulate: false };
+        linear(self.pool, &act, &mut [job]).map_err(kernel)?;
+        let routes: Vec<_> = scores.chunks_exact(moe.experts).map(|s| route(moe, s)).collect();
+        let (gates, ups, downs) = (
+            self.weights.experts(moe.gate)?,
+            self.weights.experts(moe.up)?,
+            self.weights.experts(moe.down)?,
+        );
+        let out = arena.slot_mut(out, n * width)?;
+        out.fill(0.0);
+        let (mut gathered, mut inner, mut product) = (Vec::new(), Vec::new(), Vec::new());
+        for (expert, ((gate, up), down)) in gates.iter().zip(ups).zip(downs).enumerate() {
+            let members: Vec<(usize, f32)> = routes
+                .iter()
+                .enumerate()
+                .filter_map(|(row, route)| {
+                    let (_, weight) = route.iter().find(|(chosen, _)| *chosen == expert)?;
+                    Some((row, *weight))
+                })
+                .collect();
+            if members.is_empty() {
+                continue;
+            }
+            gathered.clear();
+            for (row, _) in &members {
+                let from = input.get(row * width..(row + 1) * width).ok_or_else(missing)?;
+                gathered.extend_from_slice(from);
+            }
+            let (count, ff) = (members.len(), gate.rows());
+            inner.resize(count * ff, 0.0);
+            product.resize(count * width, 0.0);
+            act.prepare(self.pool, &gathered, count, width, &[gate, up]).map_err(kernel)?;
+            glu_linear(self.pool, &act, gate, up, function(moe.activation), &mut inner)
+                .map_err(kernel)?;
+            act.prepare(self.pool, &inner, count, ff, &[down]).map_err(kernel)?;
+            let job =
+                Job { matrix: down, bias: None, scale: 1.0, out: &mut product, accumulate: false };
+            linear(self.pool, &act, &mut [job]).map_err(kernel)?;
+            for ((row, weight), product) in members.iter().zip(product.chunks_exact(width)) {
+                let to = out.get_mut(row * width..(row + 1) * width).ok_or_else(missing)?;
+                ops::multiply_add(to, *weight, product);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn turn(data: &mut [f32], rope: &program::Rope, rotations: &Rotations) {
+    let style = match rope.layout {
+        Layout::Interleaved => RopeStyle::Interleaved,
+        Layout::Half => RopeStyle::Halves,
+    };
+    ops::rope(data, rope.heads, rope.head_dim, 0, style, rotations);
+}
+
+fn function(activation: Activation) -> ops::Activation {
+    match activation {
+        Activation::Silu => ops::Activation::Silu,
+        Activation::GeluTanh => ops::Activation::GeluTanh,
+        Activation::Gelu => ops::Activation::GeluErf,
+        Activation::Relu => ops::Activation::Relu,
+    }
+}
+
+fn missing() -> Error {
+    Error::internal("a buffer is smaller than the plan says")
+}
+
+fn kernel(error: KernelError) -> Error {
+    Error::internal(error.to_string())
+}
+
+/// Says where in the program it happened.
+fn place(plan: &Plan, phase: &Phase, mut error: Error) -> Error {
+    if let Some(&step) = phase.steps.last()
+        && let Some(op) = plan.program.steps.get(step).map(|step| step.op.name())
+    {
+        error.message = format!("program step {step} ({op}): {}", error.message);
+        error = error.with("step", step).with("op", op);
+    }
+    error
+}

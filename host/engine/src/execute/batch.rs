@@ -1,0 +1,214 @@
+//! The rows of a pass and the buffers it works in.
+
+use gristmill_core::{Error, Result};
+use gristmill_kernels::{Act, ops::Rotations};
+
+use super::MOST_SEQUENCES;
+use crate::{
+    plan::{Plan, Slot},
+    program,
+};
+
+/// One token of one sequence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Row {
+    /// Which of the pass's caches it belongs to.
+    pub cache: usize,
+    /// Its position.
+    pub position: usize,
+    /// The token.
+    pub token: u32,
+    /// Whether its logits are wanted.
+    pub wanted: bool,
+}
+
+/// What a pass is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Want {
+    /// Logits of the rows that want them (or an encoder's vectors).
+    Result,
+    /// The hidden state of every row, before the head.
+    Hidden,
+}
+
+/// The buffers of a pass, allocated once for the largest batch.
+#[derive(Default)]
+pub struct Arena {
+    pub(super) slots: Vec<Vec<f32>>,
+    pub(super) act: Act,
+    pub(super) rotations: Vec<Rotations>,
+    pub(super) positions: Vec<usize>,
+    /// Cache and position of every row, as attention wants them.
+    pub(super) places: Vec<(usize, usize)>,
+    /// Rows whose logits are wanted.
+    kept: Vec<usize>,
+    pub(super) row: Vec<f32>,
+    pub(super) result: Vec<f32>,
+    /// Rows the next phase works on.
+    pub(super) current: usize,
+    rows: usize,
+    wanted: usize,
+    vocabulary: usize,
+}
+
+impl std::fmt::Debug for Arena {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Arena({} rows, {} wanted)", self.rows, self.wanted)
+    }
+}
+
+impl Arena {
+    /// Buffers for passes of at most `rows` rows of which `wanted` want logits.
+    #[must_use]
+    pub fn new(plan: &Plan, rows: usize, wanted: usize) -> Self {
+        let vocabulary = match plan.program.result {
+            program::Result::Logits => plan.program.vocabulary,
+            program::Result::Pooled => 0,
+        };
+        Self {
+            slots: plan.slots.iter().map(|width| vec![0.0; width * rows]).collect(),
+            rotations: plan.ropes.iter().map(|_| Rotations::default()).collect(),
+            positions: Vec::with_capacity(rows),
+            places: Vec::with_capacity(rows),
+            kept: Vec::with_capacity(rows),
+            result: vec![0.0; vocabulary * wanted],
+            rows,
+            wanted,
+            vocabulary,
+            ..Self::default()
+        }
+    }
+
+    /// Rows a pass may have.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Bytes of all buffers, without the quantised activations.
+    #[must_use]
+    pub fn memory(&self) -> u64 {
+        let floats = self.slots.iter().map(Vec::len).sum::<usize>() + self.result.len();
+        floats as u64 * 4
+    }
+
+    /// Logits of the `n`-th row that wanted them, in order of rows.
+    #[must_use]
+    pub fn logits(&mut self, n: usize) -> &mut [f32] {
+        let width = self.vocabulary;
+        self.result.get_mut(n * width..(n + 1) * width).unwrap_or_default()
+    }
+
+    /// Everything the pass was for: logits of wanted rows, or pooled vectors.
+    #[must_use]
+    pub fn result(&self) -> &[f32] {
+        if self.vocabulary == 0 {
+            return &self.result;
+        }
+        self.result.get(..self.kept.len() * self.vocabulary).unwrap_or_default()
+    }
+
+    /// Hidden states of all rows after a pass with [`Want::Hidden`].
+    ///
+    /// # Errors
+    /// `internal` when there are fewer.
+    pub fn hidden(&self, plan: &Plan) -> Result<&[f32]> {
+        let (slot, width) = plan.hidden();
+        self.slot(slot, self.current * width)
+    }
+
+    pub(super) fn begin(
+        &mut self,
+        plan: &Plan,
+        rows: &[Row],
+        caches: usize,
+        want: Want,
+    ) -> Result<()> {
+        let all = want == Want::Hidden || plan.program.result == program::Result::Pooled;
+        self.positions.clear();
+        self.places.clear();
+        self.kept.clear();
+        for (index, row) in rows.iter().enumerate() {
+            self.positions.push(row.position);
+            self.places.push((row.cache, row.position));
+            if row.wanted || all {
+                self.kept.push(index);
+            }
+        }
+        let wanted = if all { 0 } else { self.kept.len() };
+        if rows.len() > self.rows || wanted > self.wanted || caches > MOST_SEQUENCES {
+            return Err(Error::internal(format!(
+                "a pass of {} rows, {wanted} wanted, {caches} sequences: expected at most {}, {}, {MOST_SEQUENCES}",
+                rows.len(), self.rows, self.wanted
+            )));
+        }
+        if let Some(row) = rows.iter().find(|row| row.token as usize >= plan.program.vocabulary) {
+            return Err(Error::invalid(format!(
+                "token {}: expected one below {}",
+                row.token, plan.program.vocabulary
+            )));
+        }
+        self.current = rows.len();
+        Ok(())
+    }
+
+    /// Keeps the wanted rows of these slots, in order.
+    pub(super) fn narrow(&mut self, live: &[(Slot, usize)]) -> Result<()> {
+        if self.kept.len() == self.current {
+            return Ok(());
+        }
+        for &(slot, width) in live {
+            let data = self.slots.get_mut(slot).ok_or_else(too_small)?;
+            for (to, &from) in self.kept.iter().enumerate() {
+                data.copy_within(from * width..(from + 1) * width, to * width);
+            }
+        }
+        for (to, &from) in self.kept.iter().enumerate() {
+            if let Some(&position) = self.positions.get(from)
+                && let Some(place) = self.positions.get_mut(to)
+            {
+                *place = position;
+            }
+        }
+        self.positions.truncate(self.kept.len());
+        self.current = self.kept.len();
+        Ok(())
+    }
+
+    pub(super) fn slot(&self, slot: Slot, len: usize) -> Result<&[f32]> {
+        self.slots.get(slot).and_then(|data| data.get(..len)).ok_or_else(too_small)
+    }
+
+    pub(super) fn slot_mut(&mut self, slot: Slot, len: usize) -> Result<&mut [f32]> {
+        self.slots.get_mut(slot).and_then(|data| data.get_mut(..len)).ok_or_else(too_small)
+    }
+
+    /// One slot to read and another to write.
+    pub(super) fn pair(
+        &mut self,
+        read: Slot,
+        read_len: usize,
+        write: Slot,
+        write_len: usize,
+    ) -> Result<(&[f32], &mut [f32])> {
+        let [read, write] =
+            self.slots.get_disjoint_mut([read, write]).map_err(|_| too_small())?;
+        match (read.get(..read_len), write.get_mut(..write_len)) {
+            (Some(read), Some(write)) => Ok((read, write)),
+            _ => Err(too_small()),
+        }
+    }
+
+    /// Copies a slot into another, unless it is the same.
+    pub(super) fn copy(&mut self, from: Slot, to: Slot, len: usize) -> Result<()> {
+        if from != to {
+            let (from, to) = self.pair(from, len, to, len)?;
+            to.copy_from_slice(from);
+        }
+        Ok(())
+    }
+}
+
+fn too_small() -> Error {
+    Error::internal("a buffer is smaller than the plan says")
+}

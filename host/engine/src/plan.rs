@@ -1,0 +1,672 @@
+//! From a checked program to what is executed: few phases, and a slot for every value.
+//!
+//! Fusion is by shape of the program, not by family:
+//!
+//! - linears that read the same value become one phase: their input is quantised once and all
+//!   their rows are one parallel loop (q, k, v);
+//! - `glu` of two linears of the same input becomes one phase (gate, up, activation);
+//! - `add` of a linear that nothing else reads accumulates into the other summand (residuals);
+//! - pointwise steps write where they read when nothing reads their input later;
+//! - after the last attention only rows whose logits are wanted go on.
+//!
+//! Slots are assigned by liveness before the first token; executing allocates nothing. [`Plan`]
+//! also knows what everything costs in bytes.
+
+mod capacity;
+mod describe;
+
+use std::{collections::HashMap, sync::Arc};
+
+pub use capacity::{Capacity, Cost};
+
+use crate::program::{
+    Activation, Attention, Checked, Head, Moe, Op, Pooling, Result as Kind, Rope, TensorId,
+    ValueId,
+};
+
+/// Index of a buffer of the arena.
+pub type Slot = usize;
+
+/// One matrix of a linear phase.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Product {
+    /// `[in, out]`.
+    pub weight: TensorId,
+    /// `[out]`.
+    pub bias: Option<TensorId>,
+    /// Factor on the product.
+    pub scale: f32,
+    /// Where it goes.
+    pub out: Slot,
+    /// Whether it is added to what is there.
+    pub accumulate: bool,
+}
+
+/// What a phase does. Slots are read before they are written.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Work {
+    /// Token rows.
+    Embed {
+        /// The table.
+        weight: TensorId,
+        /// Factor.
+        scale: f32,
+        /// Where to.
+        out: Slot,
+    },
+    /// Adds position rows in place.
+    PositionEmbed {
+        /// The table.
+        weight: TensorId,
+        /// Read.
+        x: Slot,
+        /// Written; may be `x`.
+        out: Slot,
+    },
+    /// Root-mean-square norm.
+    RmsNorm {
+        /// Read.
+        x: Slot,
+        /// Weight of a part.
+        weight: Option<TensorId>,
+        /// Epsilon.
+        eps: f32,
+        /// Parts of a row.
+        heads: usize,
+        /// Width of a row.
+        width: usize,
+        /// Written; may be `x`.
+        out: Slot,
+    },
+    /// Layer norm.
+    LayerNorm {
+        /// Read.
+        x: Slot,
+        /// Weight.
+        weight: TensorId,
+        /// Bias.
+        bias: Option<TensorId>,
+        /// Epsilon.
+        eps: f32,
+        /// Width of a row.
+        width: usize,
+        /// Written; may be `x`.
+        out: Slot,
+    },
+    /// One or several products of the same input.
+    Linear {
+        /// Read.
+        x: Slot,
+        /// Width of a row of it.
+        width: usize,
+        /// The products.
+        products: Vec<Product>,
+    },
+    /// `activation(gate x) · up x`.
+    GluLinear {
+        /// Read.
+        x: Slot,
+        /// Width of a row of it.
+        width: usize,
+        /// Gate matrix.
+        gate: TensorId,
+        /// Up matrix.
+        up: TensorId,
+        /// Between them.
+        activation: Activation,
+        /// Written.
+        out: Slot,
+    },
+    /// Rotary embedding.
+    Rope {
+        /// Read.
+        x: Slot,
+        /// How.
+        rope: Rope,
+        /// Whose angles: index into [`Plan::ropes`].
+        table: usize,
+        /// Written; may be `x`.
+        out: Slot,
+    },
+    /// Appends k and v to the state, then attends.
+    Attention {
+        /// Queries.
+        q: Slot,
+        /// Keys.
+        k: Slot,
+        /// Values.
+        v: Slot,
+        /// How.
+        attention: Attention,
+        /// Written.
+        out: Slot,
+    },
+    /// `activation(gate) · up`.
+    Glu {
+        /// Read.
+        gate: Slot,
+        /// Read.
+        up: Slot,
+        /// The function.
+        activation: Activation,
+        /// Width of a row.
+        width: usize,
+        /// Written; may be `gate`.
+        out: Slot,
+    },
+    /// Pointwise function.
+    Activation {
+        /// Read.
+        x: Slot,
+        /// The function.
+        kind: Activation,
+        /// Width of a row.
+        width: usize,
+        /// Written; may be `x`.
+        out: Slot,
+    },
+    /// Sum.
+    Add {
+        /// Read.
+        a: Slot,
+        /// Read.
+        b: Slot,
+        /// Width of a row.
+        width: usize,
+        /// Written; may be `a`.
+        out: Slot,
+    },
+    /// Product with a number.
+    Scale {
+        /// Read.
+        x: Slot,
+        /// The number.
+        factor: f32,
+        /// Width of a row.
+        width: usize,
+        /// Written; may be `x`.
+        out: Slot,
+    },
+    /// Columns.
+    Slice {
+        /// Read.
+        x: Slot,
+        /// Width of a row of it.
+        width: usize,
+        /// First column.
+        start: usize,
+        /// Columns.
+        length: usize,
+        /// Written.
+        out: Slot,
+    },
+    /// Mixture of experts.
+    Moe {
+        /// Read.
+        x: Slot,
+        /// Width of a row.
+        width: usize,
+        /// The mixture.
+        moe: Moe,
+        /// Written.
+        out: Slot,
+    },
+    /// Keeps only wanted rows of what is still needed: slot and width.
+    Narrow {
+        /// Slots and widths of their rows.
+        live: Vec<(Slot, usize)>,
+    },
+    /// Logits of the rows that are left.
+    Head {
+        /// Read.
+        x: Slot,
+        /// Width of a row.
+        width: usize,
+        /// The head.
+        head: Head,
+    },
+    /// One vector per sequence.
+    Pool {
+        /// Read.
+        x: Slot,
+        /// Width of a row.
+        width: usize,
+        /// How.
+        kind: Pooling,
+        /// To length one.
+        normalize: bool,
+    },
+}
+
+/// One phase.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Phase {
+    /// Layer of its last step.
+    pub layer: Option<usize>,
+    /// Steps of the program it does, in order.
+    pub steps: Vec<usize>,
+    /// What is done.
+    pub work: Work,
+}
+
+/// A program ready to be executed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// The checked program.
+    pub program: Arc<Checked>,
+    /// In order.
+    pub phases: Vec<Phase>,
+    /// Width of a row of each buffer.
+    pub slots: Vec<usize>,
+    /// The rotary embeddings that differ in their angles.
+    pub ropes: Vec<Rope>,
+    /// Where the hidden state is when everything but the head is done, and its width.
+    hidden: (Slot, usize),
+}
+
+impl Plan {
+    /// Plans a checked program. It cannot fail: whatever does not fuse is executed as it is.
+    #[must_use]
+    pub fn new(program: Arc<Checked>) -> Self {
+        let groups = group(&program);
+        Builder::new(&program, &groups).build(Arc::clone(&program), &groups)
+    }
+
+    /// The slot and the width of the value an embedding is made from.
+    #[must_use]
+    pub fn hidden(&self) -> (Slot, usize) {
+        self.hidden
+    }
+}
+
+/// How the steps of one phase belong together; the last number is the step that writes the result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Group {
+    Single(usize),
+    /// Linears of one input.
+    Linears(Vec<usize>),
+    /// Gate, up, glu.
+    Glu(usize, usize, usize),
+    /// Linear, add, and the other summand.
+    Accumulate(usize, usize, ValueId),
+}
+
+impl Group {
+    /// Values the phase writes.
+    fn outputs(&self) -> Vec<ValueId> {
+        match self {
+            Self::Single(step) | Self::Glu(_, _, step) | Self::Accumulate(_, step, _) => vec![*step],
+            Self::Linears(steps) => steps.clone(),
+        }
+    }
+
+    fn steps(&self) -> Vec<usize> {
+        match self {
+            Self::Single(step) => vec![*step],
+            Self::Linears(steps) => steps.clone(),
+            Self::Glu(gate, up, glu) => vec![*gate, *up, *glu],
+            Self::Accumulate(linear, add, _) => vec![*linear, *add],
+        }
+    }
+
+    /// Values the phase reads.
+    fn inputs(&self, program: &Checked) -> Vec<ValueId> {
+        let of = |step: usize| program.steps.get(step).map_or(&[][..], |step| &step.inputs);
+        match self {
+            Self::Single(step) => of(*step).to_vec(),
+            Self::Linears(steps) => steps.first().map_or_else(Vec::new, |step| of(*step).to_vec()),
+            Self::Glu(gate, _, _) => of(*gate).to_vec(),
+            Self::Accumulate(linear, _, other) => [of(*linear), &[*other]].concat(),
+        }
+    }
+}
+
+/// Finds what belongs together and puts it in order.
+fn group(program: &Checked) -> Vec<Group> {
+    let steps = &program.steps;
+    let mut uses: Vec<Vec<usize>> = vec![Vec::new(); steps.len()];
+    for (index, step) in steps.iter().enumerate() {
+        for &input in &step.inputs {
+            if let Some(uses) = uses.get_mut(input) {
+                uses.push(index);
+            }
+        }
+    }
+    let used = |value: usize| uses.get(value).map_or(0, Vec::len);
+    let last_use = |value: usize| uses.get(value).and_then(|uses| uses.last()).copied();
+    let linear = |value: usize| {
+        let step = steps.get(value)?;
+        let Op::Linear { weight, bias, scale } = &step.op else { return None };
+        Some((step.inputs.first().copied()?, *weight, bias.is_none() && *scale == 1.0))
+    };
+
+    // Which group each step is in, if not one of its own.
+    let mut taken = vec![false; steps.len()];
+    let mut groups: Vec<(usize, Group)> = Vec::new();
+    let take = |group: Group, at: usize, taken: &mut Vec<bool>, groups: &mut Vec<(usize, Group)>| {
+        for step in group.steps() {
+            if let Some(taken) = taken.get_mut(step) {
+                *taken = true;
+            }
+        }
+        groups.push((at, group));
+    };
+    for (index, step) in steps.iter().enumerate() {
+        match (&step.op, step.inputs.as_slice()) {
+            (Op::Glu(_), &[gate, up]) if gate != up && used(gate) == 1 && used(up) == 1 => {
+                if let (Some((x, a, true)), Some((y, b, true))) = (linear(gate), linear(up))
+                    && x == y
+                    && a != b
+                {
+                    // It stands where the later product stood, so that nothing reads `x` later than
+                    // the program did.
+                    let at = gate.max(up);
+                    take(Group::Glu(gate, up, index), at, &mut taken, &mut groups);
+                }
+            }
+            (Op::Add, &[a, b]) if a != b => {
+                // Either summand may be the product; the later one is the usual case.
+                let fits = |product: usize, other: usize| {
+                    linear(product).is_some_and(|(x, _, _)| x != other)
+                        && used(product) == 1
+                        && last_use(other) == Some(index)
+                };
+                let pair = if fits(b, a) {
+                    Some((b, a))
+                } else if fits(a, b) {
+                    Some((a, b))
+                } else {
+                    None
+                };
+                if let Some((product, other)) = pair
+                    && !taken.get(product).copied().unwrap_or(true)
+                {
+                    let group = Group::Accumulate(product, index, other);
+                    take(group, index, &mut taken, &mut groups);
+                }
+            }
+            _ => {}
+        }
+    }
+    let mut by_input: HashMap<ValueId, usize> = HashMap::new();
+    for index in 0..steps.len() {
+        if taken.get(index).copied().unwrap_or(true) {
+            continue;
+        }
+        match linear(index) {
+            Some((x, _, _)) => {
+                if let Some(&place) = by_input.get(&x)
+                    && let Some((_, Group::Linears(members))) = groups.get_mut(place)
+                    && members.len() < MOST_PRODUCTS
+                {
+                    members.push(index);
+                } else {
+                    by_input.insert(x, groups.len());
+                    groups.push((index, Group::Linears(vec![index])));
+                }
+            }
+            None => groups.push((index, Group::Single(index))),
+        }
+    }
+    groups.sort_by_key(|(at, _)| *at);
+    // A product that waits for its sum reads its input later than the program did. Where that input
+    // is another sum's accumulator, the two stay apart.
+    let order: Vec<Group> = groups.iter().map(|(_, group)| group.clone()).collect();
+    let mut safe = Vec::with_capacity(groups.len());
+    for (index, (at, group)) in groups.into_iter().enumerate() {
+        match group {
+            Group::Accumulate(linear, add, other)
+                if order.iter().skip(index + 1).any(|g| g.inputs(program).contains(&other)) =>
+            {
+                safe.push((linear, Group::Linears(vec![linear])));
+                safe.push((add, Group::Single(add)));
+            }
+            group => safe.push((at, group)),
+        }
+    }
+    safe.sort_by_key(|(at, _)| *at);
+    safe.into_iter().map(|(_, group)| group).collect()
+}
+
+/// Whether the angles of a position are the same.
+fn same_angles(a: &Rope, b: &Rope) -> bool {
+    (a.dims, a.base, a.scaling, a.factors) == (b.dims, b.base, b.scaling, b.factors)
+}
+
+/// Products of one linear phase; more than any program needs, few enough for the stack.
+pub const MOST_PRODUCTS: usize = 8;
+
+struct Builder {
+    /// Phase after which a value is not read again.
+    last: Vec<usize>,
+    slot: Vec<Option<Slot>>,
+    slots: Vec<usize>,
+    free: Vec<Slot>,
+    ropes: Vec<Rope>,
+}
+
+impl Builder {
+    fn new(program: &Checked, groups: &[Group]) -> Self {
+        let mut last = vec![0; program.steps.len()];
+        for (index, group) in groups.iter().enumerate() {
+            for input in group.inputs(program) {
+                if let Some(last) = last.get_mut(input) {
+                    *last = index;
+                }
+            }
+        }
+        Self {
+            last,
+            slot: vec![None; program.steps.len()],
+            slots: Vec::new(),
+            free: Vec::new(),
+            ropes: Vec::new(),
+        }
+    }
+
+    fn at(&self, value: ValueId) -> Slot {
+        self.slot.get(value).copied().flatten().unwrap_or(0)
+    }
+
+    /// A slot for a value: the narrowest free one that is wide enough, else the widest made wider,
+    /// else a new one.
+    fn allocate(&mut self, value: ValueId, width: usize) -> Slot {
+        let widths = &self.slots;
+        let of = |slot: Slot| widths.get(slot).copied().unwrap_or(0);
+        let fit = self
+            .free
+            .iter()
+            .copied()
+            .filter(|&slot| of(slot) >= width)
+            .min_by_key(|&slot| of(slot))
+            .or_else(|| self.free.iter().copied().max_by_key(|&slot| of(slot)));
+        let slot = if let Some(slot) = fit {
+            self.free.retain(|&other| other != slot);
+            if let Some(old) = self.slots.get_mut(slot) {
+                *old = (*old).max(width);
+            }
+            slot
+        } else {
+            self.slots.push(width);
+            self.slots.len() - 1
+        };
+        self.put(value, slot);
+        slot
+    }
+
+    fn put(&mut self, value: ValueId, slot: Slot) {
+        if let Some(place) = self.slot.get_mut(value) {
+            *place = Some(slot);
+        }
+    }
+
+    /// The slot of `input` if nothing reads it after this phase and the widths agree, otherwise
+    /// another.
+    fn in_place(&mut self, phase: usize, input: ValueId, value: ValueId, width: usize, same: bool) -> Slot {
+        if same && self.last.get(input) == Some(&phase) {
+            let slot = self.at(input);
+            self.put(value, slot);
+            return slot;
+        }
+        self.allocate(value, width)
+    }
+
+    fn build(mut self, program: Arc<Checked>, groups: &[Group]) -> Plan {
+        let last_attention = groups.iter().rposition(|group| {
+            let step = group.outputs().last().and_then(|&step| program.steps.get(step));
+            matches!(step.map(|step| &step.op), Some(Op::Attention(_)))
+        });
+        let mut phases = Vec::with_capacity(groups.len() + 1);
+        for (index, group) in groups.iter().enumerate() {
+            let work = self.work(&program, index, group);
+            let steps = group.steps();
+            let layer = steps.last().and_then(|&step| program.steps.get(step)?.layer);
+            phases.push(Phase { layer, steps, work });
+            // Free what is not read again, unless its slot lives on under another value.
+            let outputs: Vec<Slot> = group.outputs().iter().map(|&value| self.at(value)).collect();
+            for input in group.inputs(&program) {
+                let slot = self.at(input);
+                if self.last.get(input) == Some(&index)
+                    && !outputs.contains(&slot)
+                    && !self.free.contains(&slot)
+                {
+                    self.free.push(slot);
+                }
+            }
+            if program.result == Kind::Logits && Some(index) == last_attention {
+                let written: Vec<ValueId> =
+                    groups.iter().take(index + 1).flat_map(Group::outputs).collect();
+                let mut live: Vec<(Slot, usize)> = Vec::new();
+                for value in written {
+                    let slot = self.at(value);
+                    let width = program.steps.get(value).map_or(0, |step| step.width);
+                    if self.last.get(value).is_some_and(|&last| last > index)
+                        && !live.iter().any(|(other, _)| *other == slot)
+                    {
+                        live.push((slot, width));
+                    }
+                }
+                phases.push(Phase { layer, steps: Vec::new(), work: Work::Narrow { live } });
+            }
+        }
+        let width = program.steps.get(program.hidden).map_or(0, |step| step.width);
+        let hidden = (self.at(program.hidden), width);
+        Plan { program, phases, slots: self.slots, ropes: self.ropes, hidden }
+    }
+
+    fn work(&mut self, program: &Checked, phase: usize, group: &Group) -> Work {
+        let width_of = |value: ValueId| program.steps.get(value).map_or(0, |step| step.width);
+        let input_of = |step: usize, n: usize| {
+            program.steps.get(step).and_then(|step| step.inputs.get(n)).copied().unwrap_or(0)
+        };
+        let weight_of = |step: usize| match program.steps.get(step).map(|step| &step.op) {
+            Some(Op::Linear { weight, bias, scale }) => (*weight, *bias, *scale),
+            _ => (0, None, 1.0),
+        };
+        match group {
+            Group::Linears(steps) => {
+                let x = steps.first().map_or(0, |&step| input_of(step, 0));
+                let products = steps
+                    .iter()
+                    .map(|&step| {
+                        let (weight, bias, scale) = weight_of(step);
+                        let out = self.allocate(step, width_of(step));
+                        Product { weight, bias, scale, out, accumulate: false }
+                    })
+                    .collect();
+                Work::Linear { x: self.at(x), width: width_of(x), products }
+            }
+            &Group::Accumulate(linear, add, other) => {
+                let x = input_of(linear, 0);
+                let (weight, bias, scale) = weight_of(linear);
+                let out = self.at(other);
+                self.put(add, out);
+                let products = vec![Product { weight, bias, scale, out, accumulate: true }];
+                Work::Linear { x: self.at(x), width: width_of(x), products }
+            }
+            &Group::Glu(gate, up, glu) => {
+                let x = input_of(gate, 0);
+                let activation = match program.steps.get(glu).map(|step| &step.op) {
+                    Some(Op::Glu(activation)) => *activation,
+                    _ => Activation::Silu,
+                };
+                let out = self.allocate(glu, width_of(glu));
+                let (gate, up) = (weight_of(gate).0, weight_of(up).0);
+                Work::GluLinear { x: self.at(x), width: width_of(x), gate, up, activation, out }
+            }
+            &Group::Single(step) => self.single(program, phase, step),
+        }
+    }
+
+    fn single(&mut self, program: &Checked, phase: usize, index: usize) -> Work {
+        let Some(step) = program.steps.get(index) else {
+            return Work::Narrow { live: Vec::new() };
+        };
+        let input = |n: usize| step.inputs.get(n).copied().unwrap_or(0);
+        let in_width = program.steps.get(input(0)).map_or(0, |step| step.width);
+        let (value, width) = (input(0), step.width);
+        let x = self.at(value);
+        // A slot may be written where it is read only if nothing else of this phase reads it.
+        let alone = step.inputs.iter().filter(|&&other| other == value).count() == 1;
+        let out = |builder: &mut Self, same: bool| {
+            builder.in_place(phase, value, index, width, same && alone)
+        };
+        match &step.op {
+            &Op::Embed { weight, scale } => {
+                Work::Embed { weight, scale, out: self.allocate(index, width) }
+            }
+            &Op::PositionEmbed { weight } => {
+                Work::PositionEmbed { weight, x, out: out(self, true) }
+            }
+            &Op::RmsNorm { weight, eps, heads } => {
+                Work::RmsNorm { x, weight, eps, heads, width, out: out(self, true) }
+            }
+            &Op::LayerNorm { weight, bias, eps } => {
+                Work::LayerNorm { x, weight, bias, eps, width, out: out(self, true) }
+            }
+            Op::Rope(rope) => {
+                let table = self.ropes.iter().position(|other| same_angles(other, rope));
+                let table = table.unwrap_or_else(|| {
+                    self.ropes.push(rope.clone());
+                    self.ropes.len() - 1
+                });
+                Work::Rope { x, rope: rope.clone(), table, out: out(self, true) }
+            }
+            Op::Attention(attention) => Work::Attention {
+                q: x,
+                k: self.at(input(1)),
+                v: self.at(input(2)),
+                attention: attention.clone(),
+                out: self.allocate(index, width),
+            },
+            &Op::Glu(activation) => {
+                let up = self.at(input(1));
+                Work::Glu { gate: x, up, activation, width, out: out(self, true) }
+            }
+            &Op::Activation(kind) => Work::Activation { x, kind, width, out: out(self, true) },
+            Op::Add => {
+                let b = self.at(input(1));
+                Work::Add { a: x, b, width, out: out(self, true) }
+            }
+            &Op::Scale(factor) => Work::Scale { x, factor, width, out: out(self, true) },
+            &Op::Slice { start, length } => Work::Slice {
+                x,
+                width: in_width,
+                start,
+                length,
+                out: self.allocate(index, width),
+            },
+            Op::Moe(moe) => {
+                Work::Moe { x, width, moe: moe.clone(), out: self.allocate(index, width) }
+            }
+            Op::Head(head) => Work::Head { x, width: in_width, head: head.clone() },
+            &Op::Pool { kind, normalize } => Work::Pool { x, width, kind, normalize },
+            Op::Linear { weight, bias, scale } => {
+                let out = self.allocate(index, width);
+                let (weight, bias, scale) = (*weight, *bias, *scale);
+                let products = vec![Product { weight, bias, scale, out, accumulate: false }];
+                Work::Linear { x, width: in_width, products }
+            }
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! The choice itself. See the parent module for the order.
+
+use std::{
+    cmp::Ordering,
+    collections::{HashMap, VecDeque},
+};
+
+use gristmill_core::{Error, Result};
+
+use super::Settings;
+use crate::random::Random;
+
+/// Lanes of the linear passes; wide enough for any vector unit.
+const LANES: usize = 16;
+
+/// Chooses tokens for one sequence.
+#[derive(Debug)]
+pub struct Sampler {
+    settings: Settings,
+    random: Random,
+    recent: VecDeque<u32>,
+    counts: HashMap<u32, u32>,
+    candidates: Vec<Candidate>,
+}
+
+/// A token and its logit, later its weight.
+#[derive(Debug, Clone, Copy)]
+struct Candidate {
+    token: u32,
+    logit: f32,
+    weight: f64,
+}
+
+impl Candidate {
+    /// Larger logit first, lower id among equals: a total order, so results never depend on how
+    /// candidates were gathered.
+    fn order(&self, other: &Self) -> Ordering {
+        other.logit.total_cmp(&self.logit).then(self.token.cmp(&other.token))
+    }
+}
+
+impl Sampler {
+    /// A sampler that has seen nothing.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        let seed = settings.seed.unwrap_or_else(Random::fresh_seed);
+        Self {
+            settings,
+            random: Random::new(seed),
+            recent: VecDeque::new(),
+            counts: HashMap::new(),
+            candidates: Vec::new(),
+        }
+    }
+
+    /// Takes note of a token of the prompt or the answer.
+    pub fn accept(&mut self, token: u32) {
+        if !self.settings.penalises() {
+            return;
+        }
+        self.recent.push_back(token);
+        *self.counts.entry(token).or_insert(0) += 1;
+        if self.recent.len() > self.settings.repeat_last_n
+            && let Some(old) = self.recent.pop_front()
+            && let Some(count) = self.counts.get_mut(&old)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(&old);
+            }
+        }
+    }
+
+    /// Chooses a token. `logits` are changed by bias and penalties.
+    ///
+    /// # Errors
+    /// `internal` when a logit is not finite: the computation before went wrong.
+    pub fn choose(&mut self, logits: &mut [f32]) -> Result<u32> {
+        self.adjust(logits);
+        let (best, max) = largest(logits)?;
+        let s = &self.settings;
+        if s.temperature == 0.0 || s.top_k == 1 {
+            return Ok(best);
+        }
+        let all = s.top_k == 0 || s.top_k >= logits.len();
+        if all && s.typical_p >= 1.0 && s.top_p >= 1.0 && s.min_p <= 0.0 {
+            return Ok(self.draw_from_all(logits, max));
+        }
+        self.gather(logits, max, all);
+        self.narrow(all);
+        Ok(self.draw().unwrap_or(best))
+    }
+
+    fn adjust(&self, logits: &mut [f32]) {
+        let s = &self.settings;
+        for &(token, bias) in &s.logit_bias {
+            if let Some(logit) = logits.get_mut(token as usize) {
+                *logit += bias;
+            }
+        }
+        if !s.penalises() {
+            return;
+        }
+        for (&token, &count) in &self.counts {
+            if let Some(logit) = logits.get_mut(token as usize) {
+                *logit =
+                    if *logit > 0.0 { *logit / s.repeat_penalty } else { *logit * s.repeat_penalty };
+                *logit -= count as f32 * s.frequency_penalty + s.presence_penalty;
+            }
+        }
+    }
+
+    /// Fills `candidates` with everything the filters could keep, best first, weights relative to
+    /// the whole of what the first filter sees.
+    fn gather(&mut self, logits: &[f32], max: f32, all: bool) {
+        let s = &self.settings;
+        let (typical, top_p) = (f64::from(s.typical_p), f64::from(s.top_p));
+        if all {
+            let total = total_weight(logits, max);
+            if s.typical_p < 1.0 {
+                let entropy = entropy(logits, max, total);
+                let key = |logit: f32| typicality(logit, max, total, entropy);
+                within(logits, max, total, key, typical, &mut self.candidates);
+            } else if s.top_p < 1.0 {
+                let key = |logit: f32| f64::from(max - logit);
+                within(logits, max, total, key, top_p, &mut self.candidates);
+            } else {
+                let least = max + s.min_p.ln();
+                self.candidates.clear();
+                self.candidates.extend(tokens(logits).filter(|c| c.logit >= least));
+            }
+            for candidate in &mut self.candidates {
+                candidate.weight = weight(candidate.logit, max) / total;
+            }
+        } else {
+            best(logits, s.top_k, &mut self.candidates);
+            for candidate in &mut self.candidates {
+                candidate.weight = weight(candidate.logit, max);
+            }
+            normalise(&mut self.candidates);
+        }
+        self.candidates.sort_unstable_by(Candidate::order);
+    }
+
+    fn narrow(&mut self, all: bool) {
+        let s = &self.settings;
+        let candidates = &mut self.candidates;
+        if s.typical_p < 1.0 {
+            // With all tokens in play the gathering has already cut the set; it is exact there,
+            // because the entropy is that of the whole.
+            if !all {
+                let entropy: f64 = candidates
+                    .iter()
+                    .filter(|c| c.weight > 0.0)
+                    .map(|c| -c.weight * c.weight.ln())
+                    .sum();
+                let key = |c: &Candidate| (-c.weight.ln() - entropy).abs();
+                candidates.sort_by(|a, b| key(a).total_cmp(&key(b)).then(a.order(b)));
+                keep_mass(candidates, f64::from(s.typical_p));
+                candidates.sort_unstable_by(Candidate::order);
+            }
+            normalise(candidates);
+        }
+        if s.top_p < 1.0 {
+            keep_mass(candidates, f64::from(s.top_p));
+            normalise(candidates);
+        }
+        if s.min_p > 0.0
+            && let Some(first) = candidates.first().copied()
+        {
+            let least = first.weight * f64::from(s.min_p);
+            candidates.retain(|c| c.weight >= least || c.token == first.token);
+        }
+    }
+
+    fn draw(&mut self) -> Option<u32> {
+        let max = self.candidates.first()?.logit;
+        let inverse = 1.0 / f64::from(self.settings.temperature);
+        for candidate in &mut self.candidates {
+            candidate.weight = (f64::from(candidate.logit - max) * inverse).exp();
+        }
+        let total: f64 = self.candidates.iter().map(|c| c.weight).sum();
+        let mut left = self.random.unit() * total;
+        for candidate in &self.candidates {
+            left -= candidate.weight;
+            if left < 0.0 {
+                return Some(candidate.token);
+            }
+        }
+        self.candidates.last().map(|c| c.token)
+    }
+
+    fn draw_from_all(&mut self, logits: &[f32], max: f32) -> u32 {
+        let inverse = 1.0 / f64::from(self.settings.temperature);
+        let weight = |logit: f32| (f64::from(logit - max) * inverse).exp();
+        let total: f64 = logits.iter().map(|&logit| weight(logit)).sum();
+        let mut left = self.random.unit() * total;
+        let mut last = 0;
+        for candidate in tokens(logits) {
+            let weight = weight(candidate.logit);
+            if weight > 0.0 {
+                last = candidate.token;
+            }
+            left -= weight;
+            if left < 0.0 {
+                break;
+            }
+        }
+        last
+    }
+}
+
+fn tokens(logits: &[f32]) -> impl Iterator<Item = Candidate> + '_ {
+    (0_u32..).zip(logits).map(|(token, &logit)| Candidate { token, logit, weight: 0.0 })
+}
+
+fn weight(logit: f32, max: f32) -> f64 {
+    f64::from((logit - max).exp())
+}
+
+fn total_weight(logits: &[f32], max: f32) -> f64 {
+    let mut lanes = [0.0_f64; LANES];
+    let (chunks, rest) = logits.as_chunks::<LANES>();
+    for chunk in chunks {
+        for (lane, &logit) in lanes.iter_mut().zip(chunk) {
+            *lane += weight(logit, max);
+        }
+    }
+    lanes.iter().sum::<f64>() + rest.iter().map(|&logit| weight(logit, max)).sum::<f64>()
+}
+
+fn entropy(logits: &[f32], max: f32, total: f64) -> f64 {
+    let mean: f64 =
+        logits.iter().map(|&l| weight(l, max) / total * f64::from(l - max)).sum();
+    total.ln() - mean
+}
+
+fn typicality(logit: f32, max: f32, total: f64, entropy: f64) -> f64 {
+    (total.ln() - f64::from(logit - max) - entropy).abs()
+}
+
+/// The largest logit and its lowest token, and proof that all are finite, in two linear passes.
+fn largest(logits: &[f32]) -> Result<(u32, f32)> {
+    let mut max = [f32::NEG_INFINITY; LANES];
+    let mut poison = [0.0_f32; LANES];
+    let (chunks, rest) = logits.as_chunks::<LANES>();
+    for chunk in chunks {
+        for ((max, poison), &logit) in max.iter_mut().zip(&mut poison).zip(chunk) {
+            *max = if logit > *max { logit } else { *max };
+            // Zero for a finite number, NaN for any other, and NaN stays.
+            *poison += logit * 0.0;
+        }
+    }
+    let mut best = max.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let mut sound = poison.iter().all(|p| *p == 0.0);
+    for &logit in rest {
+        best = best.max(logit);
+        sound &= logit.is_finite();
+    }
+    let place = logits.iter().position(|&logit| logit == best);
+    match place {
+        Some(place) if sound => Ok((u32::try_from(place).unwrap_or(u32::MAX), best)),
+        _ => {
+            let bad = logits.iter().position(|logit| !logit.is_finite());
+            Err(Error::internal(format!(
+                "logits: expected finite numbers, found {} for token {}",
+                bad.and_then(|bad| logits.get(bad)).copied().unwrap_or(f32::NAN),
+                bad.unwrap_or_default()
+            )))
+        }
+    }
+}
+
+/// The `count` best, unordered. One pass: a buffer a few times as large is cut back to the best
+/// whenever it is full, and what is below its worst is skipped.
+fn best(logits: &[f32], count: usize, out: &mut Vec<Candidate>) {
+    out.clear();
+    if count == 0 {
+        return;
+    }
+    let room = (count * 4).max(256);
+    let mut floor = f32::NEG_INFINITY;
+    for candidate in tokens(logits) {
+        // Equals of the floor come later and so have higher ids: they lose anyway.
+        if candidate.logit > floor || out.len() < count {
+            out.push(candidate);
+            if out.len() >= room {
+                out.select_nth_unstable_by(count - 1, Candidate::order);
+                out.truncate(count);
+                floor = out.last().map_or(floor, |worst| worst.logit);
+            }
+        }
+    }
+    if out.len() > count {
+        out.select_nth_unstable_by(count - 1, Candidate::order);
+        out.truncate(count);
+    }
+}
+
+/// Gathers the tokens with the smallest keys that together hold `mass`: a threshold is doubled
+/// until they do, then only those within it are ordered and cut.
+fn within(
+    logits: &[f32],
+    max: f32,
+    total: f64,
+    key: impl Fn(f32) -> f64,
+    mass: f64,
+    out: &mut Vec<Candidate>,
+) {
+    let mut threshold = 4.0;
+    loop {
+        out.clear();
+        out.extend(tokens(logits).filter(|c| key(c.logit) <= threshold));
+        for candidate in out.iter_mut() {
+            candidate.weight = weight(candidate.logit, max) / total;
+        }
+        let held: f64 = out.iter().map(|c| c.weight).sum();
+        if held >= mass || out.len() == logits.len() {
+            break;
+        }
+        threshold *= 2.0;
+    }
+    out.sort_unstable_by(|a, b| key(a.logit).total_cmp(&key(b.logit)).then(a.order(b)));
+    keep_mass(out, mass);
+}
+
+/// Cuts after the candidate with which the sum of weights reaches `mass`; one always stays.
+fn keep_mass(candidates: &mut Vec<Candidate>, mass: f64) {
+    let mut sum = 0.0;
+    let keep = candidates
+        .iter()
+        .position(|c| {
+            sum += c.weight;
+            sum >= mass
+        })
+        .map_or(candidates.len(), |last| last + 1);
+    candidates.truncate(keep);
+}
+
+fn normalise(candidates: &mut [Candidate]) {
+    let total: f64 = candidates.iter().map(|c| c.weight).sum();
+    if total > 0.0 {
+        for candidate in candidates {
+            candidate.weight /= total;
+        }
+    }
+}
+
+/// Natural logarithms of probabilities before anything was changed: that of `token`, and of the
+/// `count` likeliest tokens, best first.
+#[must_use]
+pub fn log_probabilities(logits: &[f32], token: u32, count: usize) -> (f32, Vec<(u32, f32)>) {
+    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let log_total = f64::from(max) + total_weight(logits, max).ln();
+    let log = |logit: f32| (f64::from(logit) - log_total) as f32;
+    let mut candidates = Vec::new();
+    best(logits, count.min(logits.len()), &mut candidates);
+    candidates.sort_unstable_by(Candidate::order);
+    let own = logits.get(token as usize).map_or(f32::NEG_INFINITY, |&logit| log(logit));
+    (own, candidates.iter().map(|c| (c.token, log(c.logit))).collect())
+}

@@ -1,0 +1,184 @@
+//! The fast path computes what the reference computes: every family's shape, any batch, any cut.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests may fail loudly"
+)]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{families, tiny::Tiny};
+use gristmill_engine::{
+    cache::{Cache, KvTypes},
+    execute::{Arena, Model, Row, Want},
+    plan::Plan,
+    program::check,
+    reference::reference_logits,
+    weights::Weights,
+};
+use gristmill_kernels::{Pool, Quant};
+
+const F32: KvTypes = KvTypes { k: Quant::F32, v: Quant::F32 };
+
+struct Ready {
+    plan: Plan,
+    weights: Weights,
+    tiny: Tiny,
+}
+
+fn ready(architecture: &str, quant: Quant) -> Ready {
+    let tiny = Tiny::family(architecture, quant);
+    let program = families::program(&tiny.metadata).unwrap();
+    let checked = check(&program, &tiny.metadata).unwrap_or_else(|fault| panic!("{fault}"));
+    let plan = Plan::new(Arc::new(checked));
+    let weights = Weights::load(&plan, &tiny, true).unwrap();
+    Ready { plan, weights, tiny }
+}
+
+fn tokens(n: usize) -> Vec<u32> {
+    (0..n as u32).map(|i| (i * 37 + 11) % 200).collect()
+}
+
+/// Logits after every token, in passes of `chunk` rows.
+fn logits(ready: &Ready, threads: usize, tokens: &[u32], chunk: usize) -> Vec<f32> {
+    let pool = Pool::new(threads, false);
+    let model = Model { plan: &ready.plan, weights: &ready.weights, pool: &pool };
+    let mut arena = Arena::new(&ready.plan, chunk, chunk);
+    let mut cache = Cache::new(&ready.plan, F32, tokens.len()).unwrap();
+    let mut out = Vec::new();
+    for (index, part) in tokens.chunks(chunk).enumerate() {
+        let rows: Vec<Row> = part
+            .iter()
+            .enumerate()
+            .map(|(i, &token)| Row { cache: 0, position: index * chunk + i, token, wanted: true })
+            .collect();
+        model.run(&mut arena, &rows, &mut [&mut cache], Want::Result).unwrap();
+        out.extend_from_slice(arena.result());
+    }
+    out
+}
+
+/// Root mean square of the difference over that of the reference.
+fn distance(a: &[f32], b: &[f32]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    let square = |x: f64| x * x;
+    let error: f64 = a.iter().zip(b).map(|(a, b)| square(f64::from(a - b))).sum();
+    let size: f64 = b.iter().map(|b| square(f64::from(*b))).sum();
+    (error / size).sqrt()
+}
+
+#[test]
+fn every_family_agrees_with_the_reference() {
+    for architecture in ["llama", "qwen2", "qwen3", "gemma2", "gemma3"] {
+        // Floats show whether the plan is right; integers how much quantised activations cost.
+        for (quant, bound) in [(Quant::F32, 2e-5), (Quant::Q8_0, 0.03), (Quant::Q4_0, 0.03)] {
+            let ready = ready(architecture, quant);
+            let tokens = tokens(40);
+            let expected =
+                reference_logits(&ready.plan.program, &ready.tiny, &tokens).unwrap();
+            for chunk in [1, 7, 40] {
+                let found = logits(&ready, 2, &tokens, chunk);
+                let error = distance(&found, &expected);
+                assert!(error < bound, "{architecture} {quant}, chunks of {chunk}: {error:.2e}");
+            }
+        }
+    }
+}
+
+#[test]
+fn threads_change_nothing() {
+    let ready = ready("gemma3", Quant::Q4_0);
+    let tokens = tokens(70);
+    for chunk in [1, 70] {
+        let alone = logits(&ready, 1, &tokens, chunk);
+        for threads in [2, 3] {
+            assert_eq!(logits(&ready, threads, &tokens, chunk), alone, "{threads} threads");
+        }
+    }
+}
+
+#[test]
+fn sequences_in_one_pass_are_computed_as_alone() {
+    let ready = ready("qwen3", Quant::F32);
+    let pool = Pool::new(2, false);
+    let model = Model { plan: &ready.plan, weights: &ready.weights, pool: &pool };
+    let texts: [Vec<u32>; 3] = [tokens(9), tokens(23)[4..].to_vec(), tokens(14)[9..].to_vec()];
+    let mut caches: Vec<Cache> =
+        (0..3).map(|_| Cache::new(&ready.plan, F32, 64).unwrap()).collect();
+    let mut arena = Arena::new(&ready.plan, 64, 3);
+    // The whole of the first, half of the second, and one token of the third share a pass.
+    let mut done = [0; 3];
+    let mut last: [Vec<f32>; 3] = Default::default();
+    for shares in [[9, 9, 1], [0, 9, 1], [0, 1, 3]] {
+        let mut rows = Vec::new();
+        for (i, share) in shares.into_iter().enumerate() {
+            for position in done[i]..done[i] + share {
+                let wanted = position + 1 == texts[i].len();
+                rows.push(Row { cache: i, position, token: texts[i][position], wanted });
+            }
+            done[i] += share;
+        }
+        let mut borrowed: Vec<&mut Cache> = caches.iter_mut().collect();
+        model.run(&mut arena, &rows, &mut borrowed, Want::Result).unwrap();
+        for (n, row) in rows.iter().filter(|row| row.wanted).enumerate() {
+            last[row.cache] = arena.logits(n).to_vec();
+        }
+    }
+    for (text, last) in texts.iter().zip(&last) {
+        let expected = reference_logits(&ready.plan.program, &ready.tiny, text).unwrap();
+        let error = distance(last, &expected[expected.len() - 200..]);
+        assert!(error < 2e-5, "{error:.2e}");
+    }
+    assert_eq!(caches[1].tokens(), texts[1].as_slice());
+}
+
+#[test]
+fn a_cache_cut_back_continues_as_if_the_rest_had_never_been() {
+    let ready = ready("gemma3", Quant::F32);
+    let pool = Pool::new(1, false);
+    let model = Model { plan: &ready.plan, weights: &ready.weights, pool: &pool };
+    let mut arena = Arena::new(&ready.plan, 64, 1);
+    let mut cache = Cache::new(&ready.plan, F32, 32).unwrap();
+    let mut feed = |cache: &mut Cache, tokens: &[u32]| {
+        let first = cache.len();
+        let rows: Vec<Row> = tokens
+            .iter()
+            .enumerate()
+            .map(|(i, &token)| Row {
+                cache: 0,
+                position: first + i,
+                token,
+                wanted: i + 1 == tokens.len(),
+            })
+            .collect();
+        model.run(&mut arena, &rows, &mut [cache], Want::Result).unwrap();
+        arena.logits(0).to_vec()
+    };
+    let text = tokens(30);
+    feed(&mut cache, &text);
+    cache.truncate(12);
+    let grown = cache.grown(600, 1024);
+    cache.grow(grown).unwrap();
+    let other: Vec<u32> = text[12..20].iter().map(|t| t ^ 1).collect();
+    let found = feed(&mut cache, &other);
+    let whole = [&text[..12], &other].concat();
+    let expected = reference_logits(&ready.plan.program, &ready.tiny, &whole).unwrap();
+    let error = distance(&found, &expected[expected.len() - 200..]);
+    assert!(error < 2e-5, "{error:.2e}");
+}
+
+#[test]
+fn costs_are_what_is_allocated() {
+    let ready = ready("gemma3", Quant::Q8_0);
+    for types in [F32, KvTypes::default()] {
+        let capacity = ready.plan.capacity(types);
+        let cache = Cache::new(&ready.plan, types, 300).unwrap();
+        assert_eq!(cache.memory(), capacity.cache(cache.capacity()));
+    }
+    let cost = ready.plan.capacity(F32).cost(4, 100, 64);
+    assert_eq!(Arena::new(&ready.plan, 64, 4).memory(), cost.buffers);
+}
