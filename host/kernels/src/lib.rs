@@ -19,6 +19,7 @@ mod linear;
 mod matrix;
 mod memory;
 pub mod ops;
+mod panel;
 mod pool;
 mod quant;
 mod selftest;

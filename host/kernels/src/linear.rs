@@ -9,6 +9,7 @@ use crate::act::{Act, Need};
 use crate::codec;
 use crate::dot::{self, Token};
 use crate::error::{KernelError, expect_len};
+use crate::isa::Isa;
 use crate::matrix::Matrix;
 use crate::memory::{Buf, Parts};
 use crate::ops::{self, Activation};
@@ -69,7 +70,8 @@ pub fn linear(pool: &Pool, act: &Act, jobs: &mut [Job<'_>]) -> Result<(), Kernel
             expect_len("bias", rows, bias.len())?;
         }
         let first = panels;
-        panels += rows.div_ceil(PANEL);
+        // Whole pairs of panels, so that chunks split no pair.
+        panels += rows.div_ceil(PANEL).next_multiple_of(2);
         let epilogue = Epilogue { scale: job.scale, bias: job.bias, accumulate: job.accumulate };
         let task = Task { matrix: job.matrix, epilogue, out: Parts::new(&mut *job.out) };
         tasks.push((first, panels, task));
@@ -137,7 +139,7 @@ thread_local! {
 
 /// About six chunks a worker: enough to even out, few enough to stay cheap.
 fn chunk_of(panels: usize, threads: usize) -> usize {
-    if threads <= 1 { panels } else { panels.div_ceil(threads * 6) }.max(1)
+    if threads <= 1 { panels } else { panels.div_ceil(threads * 6) }.max(1).next_multiple_of(2)
 }
 
 fn check(pool: &Pool, act: &Act, matrix: &Matrix) -> Result<(), KernelError> {
@@ -176,10 +178,21 @@ fn compute(
     origin: usize,
 ) {
     let isa = pool.isa();
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if isa >= Isa::Avx512
+        && let Some(packed) = matrix.panels()
+        && let Some(x) = act.quantised(matrix.need(isa))
+    {
+        let range = panels.start..panels.end.min(matrix.rows().div_ceil(PANEL));
+        let (rows, cols, n) = (matrix.rows(), matrix.cols(), act.tokens());
+        crate::panel::avx512::compute(
+            packed, rows, cols, range, x, n, epilogue, out, stride, origin,
+        );
+        return;
+    }
     let rows = panels.start * PANEL..(panels.end * PANEL).min(matrix.rows());
     let need = matrix.need(isa);
     for row in rows {
-        let Some(bytes) = matrix.row(row) else { return };
         let store = |token: usize, product: f32| {
             let at = token * stride + row - origin;
             // SAFETY: this row belongs to the chunk at hand, and chunks do not overlap.
@@ -188,13 +201,15 @@ fn compute(
                 epilogue.apply(product, row, slot);
             }
         };
-        if let Some(quantised) = act.quantised(need) {
-            for t in 0..act.tokens() {
-                if let Some(token) = Token::of(quantised, t) {
-                    store(t, dot::int_row(isa, matrix.quant(), bytes, token));
+        matrix.with_row(row, |bytes| {
+            if let Some(quantised) = act.quantised(need) {
+                for t in 0..act.tokens() {
+                    if let Some(token) = Token::of(quantised, t) {
+                        store(t, dot::int_row(isa, matrix.quant(), bytes, token));
+                    }
                 }
+                return;
             }
-        } else {
             ROW.with_borrow_mut(|decoded| {
                 let decoded = decoded.resize(matrix.cols());
                 codec::decode_blocks(matrix.quant(), bytes, decoded);
@@ -204,6 +219,6 @@ fn compute(
                     }
                 }
             });
-        }
+        });
     }
 }

@@ -1,12 +1,14 @@
 //! A weight matrix: rows of one tensor type, as the file holds them or packed for the kernels.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use crate::act::Need;
 use crate::bytes::Bytes;
 use crate::codec;
 use crate::error::{KernelError, expect_len};
-use crate::isa::Isa;
+use crate::isa::{self, Isa};
+use crate::panel::Panels;
 use crate::quant::Quant;
 
 /// A weight matrix of `rows` outputs and `cols` inputs. Clones share the weights.
@@ -19,8 +21,16 @@ struct Inner {
     quant: Quant,
     rows: usize,
     cols: usize,
-    data: Bytes,
+    data: Data,
     row_bytes: usize,
+}
+
+/// The weights themselves.
+enum Data {
+    /// In the file's layout.
+    Raw(Bytes),
+    /// In panels.
+    Packed(Panels),
 }
 
 impl Matrix {
@@ -32,7 +42,9 @@ impl Matrix {
         let row_bytes = quant.row_bytes(cols)?;
         let total = row_bytes.checked_mul(rows).ok_or(KernelError::TooLarge("a matrix"))?;
         expect_len("bytes of the matrix", total, data.len())?;
-        Ok(Matrix { inner: Arc::new(Inner { quant, rows, cols, data, row_bytes }) })
+        Ok(Matrix {
+            inner: Arc::new(Inner { quant, rows, cols, data: Data::Raw(data), row_bytes }),
+        })
     }
 
     /// Number of outputs.
@@ -56,12 +68,10 @@ impl Matrix {
     /// There is no such row, or `out` has another length.
     pub fn row_f32(&self, row: usize, out: &mut [f32]) -> Result<(), KernelError> {
         expect_len("decoded row", self.cols(), out.len())?;
-        let bytes = self.row(row).ok_or(KernelError::Index {
-            what: "row",
-            index: row,
-            limit: self.rows(),
-        })?;
-        codec::decode_blocks(self.quant(), bytes, out);
+        if row >= self.rows() {
+            return Err(KernelError::Index { what: "row", index: row, limit: self.rows() });
+        }
+        self.with_row(row, |bytes| codec::decode_blocks(self.quant(), bytes, out));
         Ok(())
     }
 
@@ -70,30 +80,90 @@ impl Matrix {
     /// # Errors
     /// There is not enough memory.
     pub fn pack(&self) -> Result<Matrix, KernelError> {
-        Ok(self.clone())
+        self.pack_for(isa::current())
+    }
+
+    /// [`Matrix::pack`] for a given instruction set.
+    ///
+    /// # Errors
+    /// There is not enough memory.
+    pub fn pack_for(&self, isa: Isa) -> Result<Matrix, KernelError> {
+        if isa < Isa::Avx512 || self.is_packed() {
+            return Ok(self.clone());
+        }
+        let Some(panels) = Panels::pack(self)? else { return Ok(self.clone()) };
+        let inner = &self.inner;
+        Ok(Matrix {
+            inner: Arc::new(Inner {
+                quant: inner.quant,
+                rows: inner.rows,
+                cols: inner.cols,
+                data: Data::Packed(panels),
+                row_bytes: inner.row_bytes,
+            }),
+        })
+    }
+
+    /// Whether the weights are in panels.
+    pub fn is_packed(&self) -> bool {
+        matches!(self.inner.data, Data::Packed(_))
     }
 
     /// Bytes of the weights.
     pub fn memory(&self) -> usize {
-        self.inner.data.len()
+        match &self.inner.data {
+            Data::Raw(bytes) => bytes.len(),
+            Data::Packed(panels) => panels.memory(),
+        }
     }
 
     /// What its products need of the activations.
-    pub(crate) fn need(&self, _isa: Isa) -> Need {
+    pub(crate) fn need(&self, isa: Isa) -> Need {
         match self.quant().int_kind() {
+            Some(kind) if isa >= Isa::Avx512 && self.is_packed() => Need::Tiles(kind.class),
             Some(kind) => Need::Rows(kind.class),
             None => Need::Floats,
         }
     }
 
-    /// The bytes of a row.
+    /// The panels, if it is packed.
+    pub(crate) fn panels(&self) -> Option<&Panels> {
+        match &self.inner.data {
+            Data::Raw(_) => None,
+            Data::Packed(panels) => Some(panels),
+        }
+    }
+
+    /// The bytes of a row of a matrix that is not packed.
     pub(crate) fn row(&self, row: usize) -> Option<&[u8]> {
+        let Data::Raw(bytes) = &self.inner.data else { return None };
         let start = row.checked_mul(self.inner.row_bytes)?;
         if row >= self.inner.rows {
             return None;
         }
-        self.inner.data.as_slice().get(start..start + self.inner.row_bytes)
+        bytes.as_slice().get(start..start + self.inner.row_bytes)
     }
+
+    /// Calls `f` with a row in the file's layout, unpacked first if need be.
+    pub(crate) fn with_row(&self, row: usize, f: impl FnOnce(&[u8])) {
+        match &self.inner.data {
+            Data::Raw(_) => {
+                if let Some(bytes) = self.row(row) {
+                    f(bytes);
+                }
+            }
+            Data::Packed(panels) => UNPACKED.with_borrow_mut(|buffer| {
+                buffer.resize(self.inner.row_bytes, 0);
+                panels.unpack_row(row, buffer);
+                f(buffer);
+            }),
+        }
+    }
+}
+
+thread_local! {
+    /// A packed row in the file's layout.
+    static UNPACKED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 impl std::fmt::Debug for Matrix {
