@@ -1,0 +1,159 @@
+//! A domain error as each dialect says it: status, envelope, words.
+//!
+//! A handler fails with a [`Failure`]; the guard renders it in the dialect of the path, so that an
+//! unknown route and a failed answer look alike to a client.
+
+use axum::{
+    Json,
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use gristmill_core::{Code, Error};
+use serde_json::{Map, Value, json};
+
+/// Whose words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// `{"error": "…"}`.
+    Ollama,
+    /// `{"error": {"message", "type", "param", "code"}}`.
+    OpenAi,
+}
+
+impl Dialect {
+    /// The dialect of a path.
+    #[must_use]
+    pub fn of(path: &str) -> Self {
+        if path == "/v1" || path.starts_with("/v1/") { Self::OpenAi } else { Self::Ollama }
+    }
+
+    /// The envelope.
+    #[must_use]
+    pub fn body(self, error: &Error) -> Value {
+        match self {
+            Self::Ollama => json!({ "error": error.message }),
+            Self::OpenAi => {
+                let mut inner = Map::new();
+                inner.insert("message".into(), json!(error.message));
+                inner.insert("type".into(), json!(kind(status(&error.code))));
+                inner.insert("param".into(), json!(error.detail("field")));
+                inner.insert("code".into(), json!(word(error)));
+                let details: Map<_, _> = error
+                    .details
+                    .iter()
+                    .filter(|(name, _)| name != "field")
+                    .map(|(name, value)| (name.clone(), json!(value)))
+                    .collect();
+                if !details.is_empty() {
+                    inner.insert("details".into(), Value::Object(details));
+                }
+                json!({ "error": inner })
+            }
+        }
+    }
+}
+
+/// What a handler fails with.
+#[derive(Debug, Clone)]
+pub struct Failure(pub Error);
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self(error)
+    }
+}
+
+impl Failure {
+    /// A failure that belongs to HTTP and not to the domain: `unauthorized`, `forbidden`,
+    /// `no-such-route`, `method-not-allowed`, `request-timeout`, `too-large`, `unsupported-encoding`.
+    #[must_use]
+    pub fn http(word: &str, message: impl Into<String>) -> Self {
+        Self(Error::new(Code::Other(word.to_owned()), message))
+    }
+
+    /// The answer in a dialect.
+    #[must_use]
+    pub fn render(&self, dialect: Dialect) -> Response {
+        let status = status(&self.0.code);
+        let mut response = (status, Json(dialect.body(&self.0))).into_response();
+        let headers = response.headers_mut();
+        headers.insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/json; charset=utf-8"),
+        );
+        if let Ok(code) = HeaderValue::from_str(self.0.code.as_str()) {
+            headers.insert("x-gristmill-error", code);
+        }
+        if let Some(ms) = self.0.retry_after_ms {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(ms.div_ceil(1000)));
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
+
+impl IntoResponse for Failure {
+    /// A placeholder the guard replaces by [`Failure::render`].
+    fn into_response(self) -> Response {
+        let mut response = status(&self.0.code).into_response();
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+/// The status of a failure.
+#[must_use]
+pub fn status(code: &Code) -> StatusCode {
+    match code {
+        Code::NotFound => StatusCode::NOT_FOUND,
+        Code::Unsupported | Code::InvalidRequest | Code::ContextOverflow => StatusCode::BAD_REQUEST,
+        Code::Busy | Code::UpstreamUnavailable | Code::InsufficientMemory => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
+        Code::Cancelled => cancelled(),
+        Code::UpstreamError | Code::PluginFault => StatusCode::BAD_GATEWAY,
+        Code::UpstreamTimeout => StatusCode::GATEWAY_TIMEOUT,
+        Code::ManifestMismatch | Code::SessionClosed => StatusCode::CONFLICT,
+        Code::Blocked => StatusCode::FORBIDDEN,
+        Code::SessionFatal | Code::DigestMismatch | Code::Internal => {
+            StatusCode::INTERNAL_SERVER_ERROR
+        }
+        Code::Other(word) => match word.as_str() {
+            "unauthorized" => StatusCode::UNAUTHORIZED,
+            "forbidden" => StatusCode::FORBIDDEN,
+            "no-such-route" => StatusCode::NOT_FOUND,
+            "method-not-allowed" => StatusCode::METHOD_NOT_ALLOWED,
+            "request-timeout" => StatusCode::REQUEST_TIMEOUT,
+            "too-large" => StatusCode::PAYLOAD_TOO_LARGE,
+            "unsupported-encoding" => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        },
+    }
+}
+
+/// "Client closed request": no standard number exists, 499 is the one in use.
+fn cancelled() -> StatusCode {
+    StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST)
+}
+
+fn kind(status: StatusCode) -> &'static str {
+    match status.as_u16() {
+        401 => "authentication_error",
+        403 => "permission_error",
+        404 => "not_found_error",
+        code if code < 500 => "invalid_request_error",
+        _ => "server_error",
+    }
+}
+
+/// OpenAI's word where it has one, otherwise the domain's own.
+fn word(error: &Error) -> String {
+    match &error.code {
+        Code::NotFound if error.detail("model").is_some() => "model_not_found".to_owned(),
+        Code::ContextOverflow => "context_length_exceeded".to_owned(),
+        Code::Other(word) if word == "unauthorized" => "invalid_api_key".to_owned(),
+        code => code.as_str().replace('-', "_"),
+    }
+}

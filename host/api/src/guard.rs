@@ -1,0 +1,185 @@
+//! What every request passes: an id, an account, the host and origin checks, the token, the net for
+//! defects, and the rendering of failures in the dialect of the path.
+
+use std::{
+    panic::AssertUnwindSafe,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use axum::{
+    body::{Body, Bytes, HttpBody},
+    extract::{MatchedPath, Request, State},
+    http::{
+        HeaderMap, HeaderName, HeaderValue, Method, StatusCode,
+        header::{
+            ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
+            ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE,
+            ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, ALLOW, AUTHORIZATION,
+            HOST, ORIGIN, VARY,
+        },
+    },
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use futures_util::FutureExt;
+use gristmill_core::{Code, Error};
+use hyper::body::{Frame, SizeHint};
+
+use crate::{
+    access,
+    account::Account,
+    error::{Dialect, Failure},
+    ids,
+    state::AppState,
+};
+
+static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+const EXPOSED: &str = "x-request-id, x-gristmill-model, x-gristmill-backend, x-gristmill-digest, \
+                       x-gristmill-generation, x-gristmill-unused, x-gristmill-error, retry-after";
+
+/// The one middleware.
+pub async fn guard(State(state): State<AppState>, mut request: Request, next: Next) -> Response {
+    let dialect = Dialect::of(request.uri().path());
+    let id = request
+        .headers()
+        .get(&REQUEST_ID)
+        .and_then(|id| ids::sane(id.to_str().ok()?))
+        .unwrap_or_else(|| ids::fresh("req_", 20));
+    let route = request
+        .extensions()
+        .get::<MatchedPath>()
+        .map_or_else(|| "other".to_owned(), |path| path.as_str().to_owned());
+    let account = Account::open(id, route, Arc::clone(&state.metrics));
+    request.extensions_mut().insert(Arc::clone(&account));
+
+    let mut origin = request.headers().get(ORIGIN).cloned();
+    let answer = match admit(&state, &request) {
+        Err(failure) => {
+            // A page that may not come in does not get to read why.
+            if failure.0.code == Code::Other("forbidden".to_owned()) {
+                origin = None;
+            }
+            failure.into_response()
+        }
+        Ok(Some(preflight)) => preflight,
+        Ok(None) => match AssertUnwindSafe(next.run(request)).catch_unwind().await {
+            Ok(response) => response,
+            Err(_) => Failure(Error::internal("the host has a defect; the request id names its log"))
+                .into_response(),
+        },
+    };
+    finish(dialect, account, origin, answer)
+}
+
+/// Lets a request through, answers a preflight, or says why not.
+fn admit(state: &AppState, request: &Request) -> Result<Option<Response>, Failure> {
+    let config = &state.config;
+    let headers = request.headers();
+    // In HTTP/1.1 the host stands in the header; a target in absolute form carries its own.
+    let host = request
+        .uri()
+        .authority()
+        .map(|authority| authority.as_str())
+        .or_else(|| text(headers, &HOST));
+    if config.loopback && host.is_some_and(|host| !access::host(host, &config.hosts)) {
+        return Err(Failure::http(
+            "forbidden",
+            "this host name is not allowed here; use localhost, or add the name to the allowed hosts",
+        ));
+    }
+    if headers.contains_key(ORIGIN) {
+        let origin = text(headers, &ORIGIN).unwrap_or("");
+        if !access::origin(origin, host, &config.origins) {
+            return Err(Failure::http(
+                "forbidden",
+                "this origin is not allowed here; add it to the allowed origins",
+            ));
+        }
+        if request.method() == Method::OPTIONS
+            && let Some(method) = headers.get(ACCESS_CONTROL_REQUEST_METHOD)
+        {
+            return Ok(Some(preflight(method, headers.get(ACCESS_CONTROL_REQUEST_HEADERS))));
+        }
+    }
+    let open = config.tokens.is_empty() || request.uri().path() == "/healthz";
+    if !open && !access::bearer(headers.get(AUTHORIZATION).map(HeaderValue::as_bytes), &config.tokens)
+    {
+        return Err(Failure::http("unauthorized", "a valid bearer token is required"));
+    }
+    Ok(None)
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    // A value that is not text is present and allowed by nothing.
+    headers.get(name).map(|value| value.to_str().unwrap_or(""))
+}
+
+/// Grants what was asked: methods and headers are the routes' to judge.
+fn preflight(method: &HeaderValue, wanted: Option<&HeaderValue>) -> Response {
+    let mut response = StatusCode::NO_CONTENT.into_response();
+    let headers = response.headers_mut();
+    headers.insert(ACCESS_CONTROL_ALLOW_METHODS, method.clone());
+    if let Some(wanted) = wanted {
+        headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, wanted.clone());
+    }
+    headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("43200"));
+    response
+}
+
+/// Renders a failure, adds the headers every answer has, and ties the account to the body.
+fn finish(
+    dialect: Dialect,
+    account: Arc<Account>,
+    origin: Option<HeaderValue>,
+    mut response: Response,
+) -> Response {
+    if let Some(failure) = response.extensions_mut().remove::<Failure>() {
+        account.fail(&failure.0);
+        let old = std::mem::replace(&mut response, failure.render(dialect));
+        for name in [ALLOW] {
+            if let Some(value) = old.headers().get(&name) {
+                response.headers_mut().insert(name, value.clone());
+            }
+        }
+    }
+    account.status(response.status().as_u16());
+    let headers = response.headers_mut();
+    if let Ok(id) = HeaderValue::from_str(&account.id) {
+        headers.insert(REQUEST_ID.clone(), id);
+    }
+    if let Some(origin) = origin {
+        headers.insert(VARY, HeaderValue::from_static("origin"));
+        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
+    }
+    response.map(|body| Body::new(Tracked { body, _account: account }))
+}
+
+/// A body that holds its request's account until it is written or dropped.
+struct Tracked {
+    body: Body,
+    _account: Arc<Account>,
+}
+
+impl HttpBody for Tracked {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,306 @@
+//! Ollama's routes: decode, ask the router, encode.
+
+use std::{
+    convert::Infallible,
+    ops::ControlFlow,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use axum::{
+    Extension, Json, Router,
+    body::{Body, Bytes},
+    extract::{Request, State},
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::{delete, get, post},
+};
+use futures_util::{future::BoxFuture, stream};
+use gristmill_core::{Error, Result as Domain, request::Embeddings};
+use gristmill_router::{KeepAlive, Plan, Progress, Record, Step};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::{
+    catalogue, decode,
+    encode::{Form, Lines, Stamp, nothing, whole},
+};
+use crate::{
+    account::Account,
+    body,
+    drive::{Driver, name_source, name_unused},
+    error::{Dialect, Failure},
+    fields::Fields,
+    state::AppState,
+};
+
+type Answer = Result<Response, Failure>;
+
+/// Every route of the dialect.
+pub fn routes() -> Router<AppState> {
+    Router::new()
+        .route("/", get(root))
+        .route("/api/version", get(version))
+        .route("/api/chat", post(chat))
+        .route("/api/generate", post(generate))
+        .route("/api/embed", post(embed))
+        .route("/api/embeddings", post(embeddings))
+        .route("/api/tags", get(tags))
+        .route("/api/ps", get(ps))
+        .route("/api/show", post(show))
+        .route("/api/pull", post(pull))
+        .route("/api/copy", post(copy))
+        .route("/api/delete", delete(remove))
+}
+
+async fn root() -> &'static str {
+    "Gristmill is running"
+}
+
+async fn version(State(state): State<AppState>) -> Json<Value> {
+    Json(json!({ "version": state.config.version }))
+}
+
+fn stamp(account: &Account) -> Stamp {
+    Stamp { now: SystemTime::now(), elapsed: account.started.elapsed() }
+}
+
+async fn chat(
+    State(state): State<AppState>,
+    Extension(account): Extension<Arc<Account>>,
+    request: Request,
+) -> Answer {
+    let body = body::json(&state, request).await?;
+    let call = decode::chat(body, &account.id)?;
+    run(state, account, Form::Chat, call).await
+}
+
+async fn generate(
+    State(state): State<AppState>,
+    Extension(account): Extension<Arc<Account>>,
+    request: Request,
+) -> Answer {
+    let body = body::json(&state, request).await?;
+    let call = decode::generate(body, &account.id)?;
+    run(state, account, Form::Generate, call).await
+}
+
+async fn run(state: AppState, account: Arc<Account>, form: Form, call: decode::Call) -> Answer {
+    let plan = state.router.resolve(&call.model).await?;
+    account.model(&plan.provenance().model);
+    if call.load {
+        let why = if call.keep == Some(KeepAlive::For(Duration::ZERO)) {
+            state.router.unload(&plan).await;
+            "unload"
+        } else {
+            state.router.load(&plan, call.keep).await?;
+            "load"
+        };
+        return Ok(answer(nothing(form, &call.model, why, stamp(&account)), &plan, &call.unused));
+    }
+    let mut driver =
+        Driver::new(state, Arc::clone(&account), plan, call.keep, vec![call.request]);
+    let provenance = driver.provenance();
+    let mut response = if call.stream {
+        let clock = {
+            // Not the account itself: it must not outlive the body it is counted by.
+            let started = account.started;
+            Box::new(move || Stamp { now: SystemTime::now(), elapsed: started.elapsed() })
+        };
+        driver.stream(Lines::new(form, call.model, clock)).await?
+    } else {
+        let wholes = driver.whole().await?;
+        let first = wholes.first().ok_or_else(|| Error::internal("there is no answer"))?;
+        let mut response = json_response(whole(form, &call.model, first, stamp(&account)));
+        name_source(&mut response, &provenance);
+        response
+    };
+    name_unused(&mut response, &call.unused);
+    Ok(response)
+}
+
+fn json_response(value: Value) -> Response {
+    ([(header::CONTENT_TYPE, "application/json; charset=utf-8")], value.to_string()).into_response()
+}
+
+fn answer(value: Value, plan: &Plan, unused: &[String]) -> Response {
+    let mut response = json_response(value);
+    name_source(&mut response, &plan.provenance());
+    name_unused(&mut response, unused);
+    response
+}
+
+async fn vectors(
+    state: &AppState,
+    account: &Account,
+    plan: &Plan,
+    call: &decode::EmbedCall,
+) -> Domain<Embeddings> {
+    if call.request.inputs.is_empty() {
+        state.router.load(plan, call.keep).await?;
+        return Ok(Embeddings { dim: 0, rows: 0, data: Vec::new(), prompt_tokens: 0 });
+    }
+    let embeddings = state.router.embed(plan, call.request.clone(), call.keep).await?;
+    account.read(embeddings.prompt_tokens);
+    Ok(embeddings)
+}
+
+async fn embed(
+    State(state): State<AppState>,
+    Extension(account): Extension<Arc<Account>>,
+    request: Request,
+) -> Answer {
+    let call = decode::embed(body::json(&state, request).await?)?;
+    let plan = state.router.resolve(&call.model).await?;
+    account.model(&plan.provenance().model);
+    let embeddings = vectors(&state, &account, &plan, &call).await?;
+    let rows = crate::embed::rows(&embeddings, call.request.inputs.len(), call.request.dimensions)?;
+    let mut value = json!({
+        "model": call.model,
+        "embeddings": rows,
+        "total_duration": u64::try_from(account.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
+    });
+    if let Some(object) = value.as_object_mut().filter(|_| embeddings.prompt_tokens > 0) {
+        object.insert("prompt_eval_count".into(), json!(embeddings.prompt_tokens));
+    }
+    Ok(answer(value, &plan, &call.unused))
+}
+
+async fn embeddings(
+    State(state): State<AppState>,
+    Extension(account): Extension<Arc<Account>>,
+    request: Request,
+) -> Answer {
+    let call = decode::embeddings(body::json(&state, request).await?)?;
+    let plan = state.router.resolve(&call.model).await?;
+    account.model(&plan.provenance().model);
+    let embeddings = vectors(&state, &account, &plan, &call).await?;
+    let rows = crate::embed::rows(&embeddings, call.request.inputs.len(), None)?;
+    let row = rows.into_iter().next().unwrap_or_default();
+    Ok(answer(json!({ "embedding": row }), &plan, &call.unused))
+}
+
+async fn tags(State(state): State<AppState>) -> Answer {
+    let records = state.router.catalogue().await?;
+    let models: Vec<_> = records.iter().flat_map(catalogue::tags).collect();
+    Ok(json_response(json!({ "models": models })))
+}
+
+async fn ps(State(state): State<AppState>) -> Answer {
+    let residents = state.router.residents().await?;
+    let now = SystemTime::now();
+    let models: Vec<_> =
+        residents.iter().map(|resident| catalogue::resident(resident, now)).collect();
+    Ok(json_response(json!({ "models": models })))
+}
+
+async fn show(State(state): State<AppState>, request: Request) -> Answer {
+    let mut fields = Fields::body(body::json(&state, request).await?)?;
+    let model = decode::model(&mut fields)?;
+    let verbose = fields.flag("verbose")?.unwrap_or(false);
+    let card = state.router.show(&model).await?;
+    Ok(json_response(catalogue::show(&card, verbose)))
+}
+
+/// Models may be changed over HTTP only where the operator has said so.
+fn may_change(state: &AppState) -> Result<(), Failure> {
+    if state.config.mutation {
+        return Ok(());
+    }
+    Err(Failure::http(
+        "forbidden",
+        "changing models over HTTP is switched off; set api.allow_model_changes to switch it on, or use the command line",
+    ))
+}
+
+async fn copy(State(state): State<AppState>, request: Request) -> Answer {
+    may_change(&state)?;
+    let mut fields = Fields::body(body::json(&state, request).await?)?;
+    let (source, destination) = (fields.required("source")?, fields.required("destination")?);
+    state.router.copy(&source, &destination).await?;
+    Ok(StatusCode::OK.into_response())
+}
+
+async fn remove(State(state): State<AppState>, request: Request) -> Answer {
+    may_change(&state)?;
+    let mut fields = Fields::body(body::json(&state, request).await?)?;
+    state.router.remove(&decode::model(&mut fields)?).await?;
+    Ok(StatusCode::OK.into_response())
+}
+
+async fn pull(
+    State(state): State<AppState>,
+    Extension(account): Extension<Arc<Account>>,
+    request: Request,
+) -> Answer {
+    may_change(&state)?;
+    let mut fields = Fields::body(body::json(&state, request).await?)?;
+    let model = decode::model(&mut fields)?;
+    let streamed = fields.flag("stream")?.unwrap_or(true);
+    if fields.flag("insecure")? == Some(true) {
+        return Err(Error::unsupported("insecure pulls are not offered").with("field", "insecure").into());
+    }
+    if !streamed {
+        let progress: Progress = Arc::new(|_| ControlFlow::Continue(()));
+        state.router.pull(&model, progress).await?;
+        return Ok(json_response(json!({ "status": "success" })));
+    }
+    account.stream();
+    let mut response = Body::from_stream(lines(Pull::start(state, model, account))).into_response();
+    let kind = header::HeaderValue::from_static("application/x-ndjson");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    Ok(response)
+}
+
+/// A pull under way: it moves only while somebody reads, and stops when nobody does.
+struct Pull {
+    work: BoxFuture<'static, Domain<Record>>,
+    steps: mpsc::Receiver<Step>,
+    account: Arc<Account>,
+    over: bool,
+}
+
+impl Pull {
+    fn start(state: AppState, model: String, account: Arc<Account>) -> Self {
+        let (sender, steps) = mpsc::channel(16);
+        // A reader that lags misses steps; a reader that is gone stops the pull.
+        let progress: Progress = Arc::new(move |step| match sender.try_send(step) {
+            Err(mpsc::error::TrySendError::Closed(_)) => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        });
+        let work = Box::pin(async move { state.router.pull(&model, progress).await });
+        Self { work, steps, account, over: false }
+    }
+
+    async fn line(&mut self) -> Option<Value> {
+        if self.over {
+            return None;
+        }
+        let result = tokio::select! {
+            biased;
+            Some(step) = self.steps.recv() => return Some(catalogue::step(&step)),
+            result = &mut self.work => result,
+        };
+        // What it said last is still in the channel.
+        if let Ok(step) = self.steps.try_recv() {
+            self.work = Box::pin(async move { result });
+            return Some(catalogue::step(&step));
+        }
+        self.over = true;
+        self.account.close();
+        Some(match result {
+            Ok(_) => json!({ "status": "success" }),
+            Err(error) => {
+                self.account.fail(&error);
+                Dialect::Ollama.body(&error)
+            }
+        })
+    }
+}
+
+fn lines(pull: Pull) -> impl futures_util::Stream<Item = Result<Bytes, Infallible>> {
+    stream::unfold(pull, |mut pull| async move {
+        let line = pull.line().await?;
+        Some((Ok(Bytes::from(format!("{line}\n"))), pull))
+    })
+}

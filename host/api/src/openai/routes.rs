@@ -1,0 +1,212 @@
+//! OpenAI's routes: decode, ask the router, encode.
+
+use std::{
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use axum::{
+    Extension, Json, Router,
+    extract::{Path, Request, State},
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use gristmill_core::{
+    Error, Result as Domain,
+    capability::ModelInfo,
+    request::{EmbedRequest, Prompt},
+};
+use gristmill_router::{Plan, Record, name};
+use serde_json::{Value, json};
+
+use super::{
+    decode::{self, Call, Input, packed},
+    encode::{Form, Head, Stream, whole},
+};
+use crate::{
+    account::Account,
+    body,
+    drive::{Driver, name_source, name_unused},
+    embed,
+    error::Failure,
+    fields::wrong,
+    ids,
+    ollama::catalogue,
+    state::AppState,
+};
+
+type Answer = Result<Response, Failure>;
+
+/// Every route of the dialect.
+pub fn routes() -> Router<AppState> {
+    Router::new()
+        .route("/v1/chat/completions", post(chat))
+        .route("/v1/completions", post(completion))
+        .route("/v1/embeddings", post(embeddings))
+        .route("/v1/models", get(models))
+        .route("/v1/models/{*id}", get(model))
+}
+
+async fn chat(
+    State(state): State<AppState>,
+    Extension(account): Extension<Arc<Account>>,
+    request: Request,
+) -> Answer {
+    let body = body::json(&state, request).await?;
+    let call = decode::chat(body, &account.id)?;
+    run(state, account, Form::Chat, call).await
+}
+
+async fn completion(
+    State(state): State<AppState>,
+    Extension(account): Extension<Arc<Account>>,
+    request: Request,
+) -> Answer {
+    let body = body::json(&state, request).await?;
+    let call = decode::completion(body, &account.id)?;
+    run(state, account, Form::Completion, call).await
+}
+
+async fn run(state: AppState, account: Arc<Account>, form: Form, call: Call) -> Answer {
+    let plan = state.router.resolve(&call.model).await?;
+    account.model(&plan.provenance().model);
+    let mut echo = Vec::with_capacity(call.echo.len());
+    for prompt in call.echo {
+        echo.push(prompt_text(&plan, prompt).await?);
+    }
+    let provenance = plan.provenance();
+    let hex = provenance.digest.strip_prefix("sha256:").unwrap_or(&provenance.digest);
+    let prefix = match form {
+        Form::Chat => "chatcmpl-",
+        Form::Completion => "cmpl-",
+    };
+    let head = Head {
+        form,
+        id: ids::fresh(prefix, 24),
+        created: seconds(SystemTime::now()),
+        model: call.model,
+        fingerprint: format!("fp_{}", hex.get(..10).unwrap_or(hex)),
+        per_prompt: call.per_prompt,
+        echo,
+    };
+    // A model's time in memory is not this dialect's to say, so it does not change it.
+    let mut driver = Driver::new(state, account, plan, None, call.requests);
+    let mut response = if call.stream {
+        driver.stream(Stream::new(head, call.include_usage)).await?
+    } else {
+        let wholes = driver.whole().await?;
+        let mut response = Json(whole(&head, &wholes)).into_response();
+        name_source(&mut response, &provenance);
+        response
+    };
+    name_unused(&mut response, &call.unused);
+    Ok(response)
+}
+
+/// What a prompt reads like, for `echo`.
+async fn prompt_text(plan: &Plan, prompt: Prompt) -> Domain<String> {
+    match prompt {
+        Prompt::Text(text) | Prompt::Infill(text, _) => Ok(text),
+        Prompt::Tokens(tokens) => {
+            let bytes = plan.backend().detokenize(&plan.info().id, &tokens).await?;
+            Ok(String::from_utf8_lossy(&bytes).into_owned())
+        }
+        Prompt::Chat(_) => Ok(String::new()),
+    }
+}
+
+async fn embeddings(
+    State(state): State<AppState>,
+    Extension(account): Extension<Arc<Account>>,
+    request: Request,
+) -> Answer {
+    let call = decode::embeddings(body::json(&state, request).await?)?;
+    let plan = state.router.resolve(&call.model).await?;
+    account.model(&plan.provenance().model);
+    let mut inputs = Vec::with_capacity(call.inputs.len());
+    for (place, input) in call.inputs.into_iter().enumerate() {
+        inputs.push(match input {
+            Input::Text(text) => text,
+            Input::Tokens(tokens) => {
+                let bytes = plan.backend().detokenize(&plan.info().id, &tokens).await?;
+                String::from_utf8(bytes).map_err(|_| {
+                    wrong(&format!("input[{place}]"), "stands for bytes that are no text; send the text")
+                })?
+            }
+        });
+    }
+    let count = inputs.len();
+    // Too long is an error here; Ollama's dialect has a switch for it.
+    let request = EmbedRequest {
+        model: call.model.clone(),
+        inputs,
+        dimensions: call.dimensions,
+        truncate: false,
+        extras: Vec::new(),
+    };
+    let embeddings = state.router.embed(&plan, request, None).await?;
+    account.read(embeddings.prompt_tokens);
+    let rows = embed::rows(&embeddings, count, call.dimensions)?;
+    if let (Some(wanted), Some(row)) = (call.dimensions, rows.first())
+        && (row.len() as u64) < u64::from(wanted)
+    {
+        return Err(wrong(
+            "dimensions",
+            format!("is {wanted}, but this model's vectors have {}", row.len()),
+        )
+        .into());
+    }
+    let data: Vec<_> = rows
+        .iter()
+        .enumerate()
+        .map(|(index, row)| {
+            let vector = if call.base64 { json!(packed(row)) } else { json!(row) };
+            json!({ "object": "embedding", "index": index, "embedding": vector })
+        })
+        .collect();
+    let tokens = embeddings.prompt_tokens;
+    let mut response = Json(json!({
+        "object": "list",
+        "data": data,
+        "model": call.model,
+        "usage": { "prompt_tokens": tokens, "total_tokens": tokens },
+    }))
+    .into_response();
+    name_source(&mut response, &plan.provenance());
+    name_unused(&mut response, &call.unused);
+    Ok(response)
+}
+
+async fn models(State(state): State<AppState>) -> Answer {
+    let records = state.router.catalogue().await?;
+    let data: Vec<_> = records
+        .iter()
+        .flat_map(|record| {
+            catalogue::names(&record.info).into_iter().map(|name| entry(name, record))
+        })
+        .collect();
+    Ok(Json(json!({ "object": "list", "data": data })).into_response())
+}
+
+async fn model(State(state): State<AppState>, Path(id): Path<String>) -> Answer {
+    let key = name::key(&id)?;
+    let records = state.router.catalogue().await?;
+    let known = |info: &ModelInfo| catalogue::names(info).iter().any(|name| name::fold(name) == key);
+    let record = records.iter().find(|record| known(&record.info)).ok_or_else(|| {
+        Error::not_found(format!("model '{id}' not found")).with("model", &id)
+    })?;
+    Ok(Json(entry(&id, record)).into_response())
+}
+
+fn entry(id: &str, record: &Record) -> Value {
+    json!({
+        "id": id,
+        "object": "model",
+        "created": record.modified.map_or(0, seconds),
+        "owned_by": "gristmill",
+    })
+}
+
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}

@@ -1,0 +1,208 @@
+//! Which back-ends are live, each with a generation number.
+//!
+//! A slot keeps its name while what answers under it changes: [`Backends::install`] puts a new
+//! generation in its place, and answers that run keep the old one until they end. Readers never
+//! wait: both the list of slots and the generation in a slot are swapped whole.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use gristmill_core::{
+    Result,
+    capability::{Descriptor, ModelInfo},
+};
+use gristmill_sandbox::backend::Backend;
+use tokio::time::Instant;
+
+use crate::queue::Queue;
+
+/// How long a back-end's own list of models is used before it is asked again.
+pub const LISTING_FRESH: Duration = Duration::from_secs(10);
+/// How old a list may be when a name is not in it.
+const LISTING_MISS: Duration = Duration::from_secs(1);
+
+/// Where the models of a back-end come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// The local store: every stored model can be asked of it.
+    Store,
+    /// Its own `models()`.
+    Listed,
+}
+
+/// Bounds of the queue in front of each model of a back-end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Answers that run at the same time; at least 1.
+    pub active: usize,
+    /// Requests that wait for one.
+    pub queued: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { active: 4, queued: 512 }
+    }
+}
+
+/// One back-end component, as it is live now.
+pub struct Generation {
+    /// Counts the installations under this name, from 1.
+    pub number: u64,
+    /// `sha256:…` of the component.
+    pub digest: String,
+    /// What it says it is.
+    pub descriptor: Descriptor,
+    /// What answers.
+    pub backend: Arc<dyn Backend>,
+    listing: ArcSwapOption<Listing>,
+}
+
+struct Listing {
+    at: Instant,
+    models: Vec<ModelInfo>,
+}
+
+impl Generation {
+    /// The models it serves, from its own list. Two callers may both ask; nobody waits for a lock.
+    ///
+    /// # Errors
+    /// The back-end's own error.
+    pub async fn models(&self, newest: Duration) -> Result<Vec<ModelInfo>> {
+        if let Some(listing) = self.listing.load_full()
+            && listing.at.elapsed() <= newest
+        {
+            return Ok(listing.models.clone());
+        }
+        let models = self.backend.models().await?;
+        self.listing
+            .store(Some(Arc::new(Listing { at: Instant::now(), models: models.clone() })));
+        Ok(models)
+    }
+
+    /// The first model that `wanted` takes; a list that does not have it is asked for again.
+    ///
+    /// # Errors
+    /// The back-end's own error.
+    pub async fn find(&self, wanted: impl Fn(&ModelInfo) -> bool) -> Result<Option<ModelInfo>> {
+        for newest in [LISTING_FRESH, LISTING_MISS] {
+            if let Some(found) = self.models(newest).await?.into_iter().find(&wanted) {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// A name under which a back-end is live.
+pub struct Slot {
+    /// The name, from its pin.
+    pub name: String,
+    /// Where its models come from.
+    pub source: Source,
+    limits: Limits,
+    current: ArcSwap<Generation>,
+    queues: Mutex<HashMap<String, Arc<Queue>>>,
+}
+
+impl Slot {
+    /// The generation that answers now.
+    #[must_use]
+    pub fn current(&self) -> Arc<Generation> {
+        self.current.load_full()
+    }
+
+    /// The queue in front of one of its models. Only resolved models get one, so the map is as
+    /// bounded as the catalogue.
+    #[must_use]
+    pub fn queue(&self, model: &str) -> Arc<Queue> {
+        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(queues.entry(model.to_owned()).or_insert_with(|| Queue::new(self.limits)))
+    }
+
+    /// Answers running and requests waiting, over all its models.
+    #[must_use]
+    pub fn load(&self) -> (usize, usize) {
+        let queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        queues.values().fold((0, 0), |(active, waiting), queue| {
+            (active + queue.active(), waiting + queue.waiting())
+        })
+    }
+}
+
+/// All live back-ends, in the order in which they were installed.
+#[derive(Default)]
+pub struct Backends {
+    slots: ArcSwap<Vec<Arc<Slot>>>,
+    /// Held by whoever changes the list, never across an await.
+    writer: Mutex<()>,
+}
+
+impl Backends {
+    /// Makes this component what answers under `name`; its generation number. Source and limits
+    /// are settled by the first installation.
+    ///
+    /// # Errors
+    /// The component's own error when it cannot say what it is; what was live stays live.
+    pub async fn install(
+        &self,
+        name: &str,
+        source: Source,
+        limits: Limits,
+        backend: Arc<dyn Backend>,
+    ) -> Result<u64> {
+        let descriptor = backend.describe().await?;
+        let generation = |number| {
+            Arc::new(Generation {
+                number,
+                digest: backend.digest().to_owned(),
+                descriptor: descriptor.clone(),
+                backend: Arc::clone(&backend),
+                listing: ArcSwapOption::empty(),
+            })
+        };
+        let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let slots = self.slots.load_full();
+        let number = match slots.iter().find(|slot| slot.name == name) {
+            Some(slot) => {
+                let number = slot.current().number + 1;
+                slot.current.store(generation(number));
+                number
+            }
+            None => {
+                let slot = Arc::new(Slot {
+                    name: name.to_owned(),
+                    source,
+                    limits,
+                    current: ArcSwap::new(generation(1)),
+                    queues: Mutex::default(),
+                });
+                self.slots
+                    .store(Arc::new(slots.iter().cloned().chain([slot]).collect()));
+                1
+            }
+        };
+        tracing::info!(backend = name, generation = number, digest = backend.digest(), "live");
+        Ok(number)
+    }
+
+    /// Takes a name out of service; answers that run end in peace. Whether it was there.
+    pub fn retire(&self, name: &str) -> bool {
+        let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let slots = self.slots.load_full();
+        let left: Vec<_> = slots.iter().filter(|slot| slot.name != name).cloned().collect();
+        let was = left.len() < slots.len();
+        self.slots.store(Arc::new(left));
+        was
+    }
+
+    /// The slots now.
+    #[must_use]
+    pub fn slots(&self) -> Arc<Vec<Arc<Slot>>> {
+        self.slots.load_full()
+    }
+}

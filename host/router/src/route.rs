@@ -1,0 +1,513 @@
+//! A name becomes a model, a model becomes a plan, a plan becomes an answer that says who gave it.
+
+use std::{sync::Arc, time::Duration};
+
+use gristmill_core::{
+    Error, Result,
+    capability::{Claim, ModelInfo, Support},
+    event::Event,
+    request::{EmbedRequest, Embeddings, Part, Prompt, Reasoning, Request, ToolChoice},
+};
+use gristmill_engine::runtime::Loaded;
+use gristmill_sandbox::backend::{Backend, Generation as Running};
+
+use crate::{
+    keep::{Expiry, KeepAlive, KeepConfig, Keeper, Lease},
+    live::{Backends, Generation, LISTING_FRESH, Limits, Slot, Source},
+    models::{Card, Models, Progress, Record, Residency},
+    name,
+    queue::Permit,
+};
+
+/// Longest wait for a back-end's word on whether it is ready.
+const HEALTH_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What the router is told at the start.
+#[derive(Debug, Clone, Default)]
+pub struct RouterConfig {
+    /// How long models stay in memory.
+    pub keep: KeepConfig,
+}
+
+/// Live back-ends, the store, and the time models stay in memory.
+pub struct Router {
+    backends: Backends,
+    models: Arc<dyn Models>,
+    residency: Arc<dyn Residency>,
+    keeper: Keeper,
+}
+
+/// Who answers: exactly this model on exactly this component.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Provenance {
+    /// Canonical model id.
+    pub model: String,
+    /// Name of the back-end.
+    pub backend: String,
+    /// `sha256:…` of its component.
+    pub digest: String,
+    /// Which installation under that name.
+    pub generation: u64,
+}
+
+/// One model on one back-end, chosen and not yet asked.
+pub struct Plan {
+    slot: Arc<Slot>,
+    generation: Arc<Generation>,
+    info: ModelInfo,
+    keep: Option<KeepAlive>,
+}
+
+impl Plan {
+    /// Who will answer.
+    #[must_use]
+    pub fn provenance(&self) -> Provenance {
+        Provenance {
+            model: self.info.id.clone(),
+            backend: self.slot.name.clone(),
+            digest: self.generation.digest.clone(),
+            generation: self.generation.number,
+        }
+    }
+
+    /// What the model is.
+    #[must_use]
+    pub fn info(&self) -> &ModelInfo {
+        &self.info
+    }
+
+    /// The component that will answer.
+    #[must_use]
+    pub fn backend(&self) -> &Arc<dyn Backend> {
+        &self.generation.backend
+    }
+
+    /// What is claimed for a capability: the model's word, else the back-end's, else nothing.
+    #[must_use]
+    pub fn claim(&self, capability: &str) -> Option<&Claim> {
+        let claims = [&self.info.claims, &self.generation.descriptor.claims];
+        claims.into_iter().flatten().find(|claim| claim.name == capability)
+    }
+
+    /// Refuses what the model or the back-end has declared it cannot do. What nobody has declared
+    /// is the back-end's to refuse.
+    ///
+    /// # Errors
+    /// `unsupported` with the details `field` and `capability`.
+    pub fn check(&self, request: &Request) -> Result<()> {
+        for (capability, field, noun) in needs(request) {
+            let reason = match self.claim(capability).map(|claim| &claim.support) {
+                Some(Support::Unsupported(reason)) => format!(": {}", reason.detail),
+                Some(Support::Unknown) => ": nobody knows whether it works".to_owned(),
+                _ => continue,
+            };
+            return Err(Error::unsupported(format!(
+                "\"{}\" does not support {noun}{reason}",
+                self.info.id
+            ))
+            .with("field", field)
+            .with("capability", capability));
+        }
+        Ok(())
+    }
+}
+
+/// The capabilities a request needs: name, the field that needs it, and a noun for the message.
+fn needs(request: &Request) -> Vec<(&'static str, &'static str, &'static str)> {
+    let mut needs = Vec::new();
+    if !request.tools.is_empty() && request.tool_choice != ToolChoice::None {
+        needs.push(("tools.calling", "tools", "tools"));
+    }
+    if request.constraint.is_some() {
+        needs.push(("structured_output", "response_format", "structured output"));
+    }
+    if request.logprobs.is_some() {
+        needs.push(("logprobs", "logprobs", "log probabilities"));
+    }
+    if matches!(request.reasoning, Reasoning::On | Reasoning::Effort(_)) {
+        needs.push(("reasoning.control", "think", "thinking"));
+    }
+    if let Prompt::Chat(messages) = &request.prompt {
+        let parts = || messages.iter().flat_map(|message| &message.content);
+        if parts().any(|part| matches!(part, Part::Image(_))) {
+            needs.push(("multimodal.vision", "images", "images"));
+        }
+        if parts().any(|part| matches!(part, Part::Audio(_))) {
+            needs.push(("multimodal.audio", "input_audio", "audio"));
+        }
+    }
+    needs
+}
+
+/// An answer under way. Dropping it stops the work, gives the place in the queue to the next and
+/// starts the model's keep-alive time, in this order.
+pub struct Answer {
+    running: Option<Box<dyn Running>>,
+    provenance: Provenance,
+    queued: Duration,
+    held: Option<Held>,
+}
+
+/// Dropped in this order.
+struct Held {
+    _permit: Permit,
+    _lease: Option<Lease>,
+    _generation: Arc<Generation>,
+}
+
+impl Answer {
+    /// Who answers.
+    #[must_use]
+    pub fn provenance(&self) -> &Provenance {
+        &self.provenance
+    }
+
+    /// Waits for at least one event and returns at most `max`; `None`: finished. What the answer
+    /// held is free as soon as it has ended, well or badly.
+    ///
+    /// # Errors
+    /// The failure that ended the answer; nothing follows it.
+    pub async fn next(&mut self, max: u32) -> Result<Option<Vec<Event>>> {
+        let Some(running) = self.running.as_mut() else { return Ok(None) };
+        let mut result = running.next(max).await;
+        if let Ok(Some(events)) = &mut result {
+            for event in events {
+                if let Event::Timings(timings) = event {
+                    let queued = u64::try_from(self.queued.as_micros()).unwrap_or(u64::MAX);
+                    timings.queue = timings.queue.saturating_add(queued);
+                }
+            }
+        } else {
+            self.running = None;
+            self.held = None;
+        }
+        result
+    }
+}
+
+/// A model that is in memory.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Resident {
+    /// Sizes and activity.
+    pub loaded: Loaded,
+    /// What the store knows of it.
+    pub record: Option<Record>,
+    /// When it will go.
+    pub expiry: Expiry,
+}
+
+/// How much there is to do at one back-end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Load {
+    /// Its name.
+    pub backend: String,
+    /// Answers running.
+    pub active: usize,
+    /// Requests waiting.
+    pub waiting: usize,
+}
+
+/// Whether one part can serve.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Check {
+    /// The part.
+    pub name: String,
+    /// Yes or no.
+    pub ready: bool,
+    /// A sentence.
+    pub detail: String,
+}
+
+impl Router {
+    /// A router without back-ends.
+    #[must_use]
+    pub fn new(
+        config: RouterConfig,
+        models: Arc<dyn Models>,
+        residency: Arc<dyn Residency>,
+    ) -> Self {
+        let keeper = Keeper::new(Arc::clone(&residency), config.keep);
+        Self { backends: Backends::default(), models, residency, keeper }
+    }
+
+    /// Makes a component what answers under a name; its generation number.
+    ///
+    /// # Errors
+    /// As [`Backends::install`].
+    pub async fn install(
+        &self,
+        name: &str,
+        source: Source,
+        limits: Limits,
+        backend: Arc<dyn Backend>,
+    ) -> Result<u64> {
+        self.backends.install(name, source, limits, backend).await
+    }
+
+    /// The live back-ends.
+    #[must_use]
+    pub fn backends(&self) -> &Backends {
+        &self.backends
+    }
+
+    /// The one plan for a name: the first live back-end, in order of installation, that has the
+    /// model. Nothing is substituted.
+    ///
+    /// # Errors
+    /// `invalid-request` for what cannot be a name, `not-found`; the failure of a back-end that
+    /// could not be asked, when no other has the model.
+    pub async fn resolve(&self, asked: &str) -> Result<Plan> {
+        let key = name::key(asked)?;
+        let mut failure = None;
+        let stored = self.stored(&key).await?;
+        for slot in self.backends.slots().iter() {
+            let generation = slot.current();
+            let found = match slot.source {
+                Source::Store => Ok(stored.as_ref().map(|record| record.info.clone())),
+                Source::Listed => generation.find(|info| answers_to(info, &key)).await,
+            };
+            match found {
+                Ok(Some(info)) => {
+                    let keep = match slot.source {
+                        Source::Store => stored.as_ref().and_then(|record| record.keep_alive),
+                        Source::Listed => None,
+                    };
+                    return Ok(Plan { slot: Arc::clone(slot), generation, info, keep });
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::warn!(backend = slot.name, code = %error.code, "cannot list models");
+                    failure = Some(error);
+                }
+            }
+        }
+        Err(failure.unwrap_or_else(|| match stored {
+            Some(_) => Error::new(
+                gristmill_core::Code::UpstreamUnavailable,
+                format!("model '{asked}' is stored, but no live back-end serves stored models"),
+            ),
+            None => missing(asked),
+        }))
+    }
+
+    /// Starts an answer.
+    ///
+    /// # Errors
+    /// As [`Plan::check`]; `busy`; the back-end's own error.
+    pub async fn generate(
+        &self,
+        plan: &Plan,
+        mut request: Request,
+        keep: Option<KeepAlive>,
+    ) -> Result<Answer> {
+        plan.check(&request)?;
+        request.model.clone_from(&plan.info.id);
+        let lease = self.lease(plan, keep);
+        let permit = plan.slot.queue(&plan.info.id).admit().await?;
+        let running = plan.generation.backend.generate(request).await?;
+        Ok(Answer {
+            running: Some(running),
+            provenance: plan.provenance(),
+            queued: permit.waited(),
+            held: Some(Held {
+                _permit: permit,
+                _lease: lease,
+                _generation: Arc::clone(&plan.generation),
+            }),
+        })
+    }
+
+    /// One vector per text.
+    ///
+    /// # Errors
+    /// `busy`; the back-end's own error; `upstream-error` when the numbers are not what was asked.
+    pub async fn embed(
+        &self,
+        plan: &Plan,
+        mut request: EmbedRequest,
+        keep: Option<KeepAlive>,
+    ) -> Result<Embeddings> {
+        request.model.clone_from(&plan.info.id);
+        let _lease = self.lease(plan, keep);
+        let _permit = plan.slot.queue(&plan.info.id).admit().await?;
+        plan.generation.backend.embed(request).await
+    }
+
+    /// Brings a stored model into memory; a model of a bridge is its server's to load.
+    ///
+    /// # Errors
+    /// As [`Residency::load`].
+    pub async fn load(&self, plan: &Plan, keep: Option<KeepAlive>) -> Result<()> {
+        let Some(_lease) = self.lease(plan, keep) else { return Ok(()) };
+        self.residency.load(&plan.info.id).await
+    }
+
+    /// Lets go of a stored model now. Whether it was loaded.
+    pub async fn unload(&self, plan: &Plan) -> bool {
+        match plan.slot.source {
+            Source::Store => self.keeper.unload(&plan.info.id).await,
+            Source::Listed => false,
+        }
+    }
+
+    fn lease(&self, plan: &Plan, keep: Option<KeepAlive>) -> Option<Lease> {
+        (plan.slot.source == Source::Store)
+            .then(|| self.keeper.begin(&plan.info.id, keep, plan.keep))
+    }
+
+    /// Every model that can be asked for: the store's, if a live back-end serves stored models,
+    /// then each back-end's own. A back-end that cannot be asked is left out.
+    ///
+    /// # Errors
+    /// The store's own error.
+    pub async fn catalogue(&self) -> Result<Vec<Record>> {
+        let slots = self.backends.slots();
+        let mut records: Vec<Record> = Vec::new();
+        if slots.iter().any(|slot| slot.source == Source::Store) {
+            records = self.models.list().await?;
+        }
+        for slot in slots.iter().filter(|slot| slot.source == Source::Listed) {
+            match slot.current().models(LISTING_FRESH).await {
+                Ok(models) => {
+                    for info in models {
+                        let key = name::fold(&info.id);
+                        if !records.iter().any(|known| answers_to(&known.info, &key)) {
+                            records.push(Record { info, ..Record::default() });
+                        }
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(backend = slot.name, code = %error.code, "cannot list models");
+                }
+            }
+        }
+        Ok(records)
+    }
+
+    /// Everything about one model.
+    ///
+    /// # Errors
+    /// As [`Router::resolve`] and [`Models::show`].
+    pub async fn show(&self, asked: &str) -> Result<Card> {
+        let plan = self.resolve(asked).await?;
+        match plan.slot.source {
+            Source::Store => self.models.show(&plan.info.id).await,
+            Source::Listed => Ok(Card {
+                record: Record { info: plan.info, ..Record::default() },
+                ..Card::default()
+            }),
+        }
+    }
+
+    /// Fetches a model into the store.
+    ///
+    /// # Errors
+    /// As [`Models::pull`].
+    pub async fn pull(&self, name: &str, progress: Progress) -> Result<Record> {
+        name::key(name)?;
+        self.models.pull(name, progress).await
+    }
+
+    /// Removes a stored name, and the model from memory when it was its last one.
+    ///
+    /// # Errors
+    /// As [`Models::remove`].
+    pub async fn remove(&self, asked: &str) -> Result<()> {
+        let key = name::key(asked)?;
+        let record = self.stored(&key).await?.ok_or_else(|| missing(asked))?;
+        self.models.remove(spelling(&record.info, &key)).await?;
+        if self.stored(&name::fold(&record.info.id)).await?.is_none() {
+            self.keeper.unload(&record.info.id).await;
+        }
+        Ok(())
+    }
+
+    /// Gives a stored model one more name.
+    ///
+    /// # Errors
+    /// As [`Models::copy`].
+    pub async fn copy(&self, source: &str, destination: &str) -> Result<()> {
+        let key = name::key(source)?;
+        name::key(destination)?;
+        let record = self.stored(&key).await?.ok_or_else(|| missing(source))?;
+        self.models.copy(spelling(&record.info, &key), destination.trim()).await
+    }
+
+    /// What is in memory, the longest-lived first.
+    ///
+    /// # Errors
+    /// The store's own error.
+    pub async fn residents(&self) -> Result<Vec<Resident>> {
+        let records = self.models.list().await?;
+        let mut residents: Vec<_> = self
+            .residency
+            .loaded()
+            .into_iter()
+            .map(|loaded| Resident {
+                record: records.iter().find(|record| record.info.id == loaded.id).cloned(),
+                // Loaded by other hands than the router's: nobody will let go of it.
+                expiry: self.keeper.expiry(&loaded.id).unwrap_or(Expiry::Never),
+                loaded,
+            })
+            .collect();
+        residents.sort_by_key(|resident| match resident.expiry {
+            Expiry::Never => None,
+            Expiry::At(time) => Some(std::cmp::Reverse(time)),
+        });
+        Ok(residents)
+    }
+
+    /// Running and waiting, by back-end.
+    #[must_use]
+    pub fn load_now(&self) -> Vec<Load> {
+        let slots = self.backends.slots();
+        slots
+            .iter()
+            .map(|slot| {
+                let (active, waiting) = slot.load();
+                Load { backend: slot.name.clone(), active, waiting }
+            })
+            .collect()
+    }
+
+    /// Asks every back-end whether it can serve. No back-end is not ready.
+    pub async fn checks(&self) -> Vec<Check> {
+        let mut checks = Vec::new();
+        for slot in self.backends.slots().iter() {
+            let generation = slot.current();
+            let health = tokio::time::timeout(HEALTH_PATIENCE, generation.backend.health()).await;
+            let (ready, detail) = match health {
+                Ok(Ok(readiness)) => (readiness.ready, readiness.detail),
+                Ok(Err(error)) => (false, error.to_string()),
+                Err(_) => (false, format!("no answer within {HEALTH_PATIENCE:?}")),
+            };
+            checks.push(Check { name: format!("backend {}", slot.name), ready, detail });
+        }
+        if checks.is_empty() {
+            checks.push(Check {
+                name: "backends".to_owned(),
+                ready: false,
+                detail: "none is live".to_owned(),
+            });
+        }
+        checks
+    }
+
+    async fn stored(&self, key: &str) -> Result<Option<Record>> {
+        let records = self.models.list().await?;
+        Ok(records.into_iter().find(|record| answers_to(&record.info, key)))
+    }
+}
+
+fn answers_to(info: &ModelInfo, key: &str) -> bool {
+    name::fold(&info.id) == key || info.names.iter().any(|name| name::fold(name) == key)
+}
+
+/// The name as the store spells it.
+fn spelling<'a>(info: &'a ModelInfo, key: &str) -> &'a str {
+    info.names.iter().find(|name| name::fold(name) == key).unwrap_or(&info.id)
+}
+
+fn missing(asked: &str) -> Error {
+    Error::not_found(format!("model '{asked}' not found")).with("model", asked)
+}
