@@ -1,1 +1,22 @@
-fn main() {}
+//! The `gristmill` binary: a command line over the rooms, and the place where they are put
+//! together ([`compose`]).
+
+mod catalogue;
+mod cli;
+mod compose;
+mod models;
+mod plugin;
+mod progress;
+mod run;
+mod serve;
+mod settings;
+
+fn main() -> std::process::ExitCode {
+    match cli::main() {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}

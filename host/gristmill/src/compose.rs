@@ -1,0 +1,201 @@
+//! Where the rooms are put together: ledger and grants, families, the engine, the back-end, the
+//! router. Everything else is reached from what [`compose`] returns.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use anyhow::{Context, Result, anyhow};
+use gristmill_core::program::Families;
+use gristmill_engine::{Engine, EngineConfig, runtime::Runtime as _};
+use gristmill_kernels::Quant;
+use gristmill_ledger::{Kind, Ledger, Pin};
+use gristmill_models::store::Store;
+use gristmill_policies::{Grant, Policies};
+use gristmill_router::{
+    Engines, KeepAlive, KeepConfig, Limits, Router, RouterConfig, Source,
+};
+use gristmill_sandbox::{FamilySet, Sandbox, SandboxConfig, Services};
+
+use crate::{catalogue::Catalogue, models::store, settings::Settings};
+
+/// Where things lie on this machine.
+#[derive(Debug)]
+pub(crate) struct Places {
+    /// The model store.
+    pub(crate) models: PathBuf,
+    /// Component files.
+    pub(crate) plugins: PathBuf,
+    /// Pins.
+    pub(crate) ledger: PathBuf,
+    /// Grants.
+    pub(crate) policies: PathBuf,
+}
+
+impl Places {
+    /// From the settings; what is unset lies beside the binary (`bin/gristmill`,
+    /// `share/gristmill/…`) or, for models, in the user's data folder.
+    pub(crate) fn new(settings: &Settings) -> Result<Self> {
+        let binary = env::current_exe().context("cannot find this program's own file")?;
+        let share = binary
+            .parent()
+            .and_then(Path::parent)
+            .map(|prefix| prefix.join("share/gristmill"))
+            .unwrap_or_default();
+        let place = |key: &str, default: PathBuf| settings.text(key).map_or(default, PathBuf::from);
+        Ok(Self {
+            models: match settings.text("paths.models") {
+                Some(path) => PathBuf::from(path),
+                None => data_folder()?.join("gristmill/models"),
+            },
+            plugins: place("paths.plugins", share.join("plugins")),
+            ledger: place("paths.ledger", share.join("ledger")),
+            policies: place("paths.policies", share.join("policies")),
+        })
+    }
+}
+
+fn data_folder() -> Result<PathBuf> {
+    if let Some(folder) = env::var_os("XDG_DATA_HOME").filter(|folder| !folder.is_empty()) {
+        return Ok(PathBuf::from(folder));
+    }
+    let home =
+        env::var_os("HOME").context("neither XDG_DATA_HOME nor HOME is set: set paths.models")?;
+    Ok(PathBuf::from(home).join(".local/share"))
+}
+
+/// The rooms, put together.
+pub(crate) struct Composed {
+    /// Finds and runs answers.
+    pub(crate) router: Arc<Router>,
+}
+
+/// Puts the rooms together and opens the models that are to be there from the start.
+pub(crate) async fn compose(settings: &Settings, places: &Places) -> Result<Composed> {
+    let plugins = Plugins::open(places)?;
+    let store = store(places)?;
+    let engine = engine(settings, &plugins, Arc::clone(&store))?;
+
+    let name = settings.text("plugins.backend").unwrap_or_default().to_owned();
+    let services = Services { engine: Some(engine.clone()), ..Services::default() };
+    let backend = plugins.load(&name, Kind::Backend, |bytes, pin, grant| {
+        plugins.sandbox.load_backend(bytes, pin, grant, services)
+    })?;
+
+    let keep = settings.text("models.keep_alive").unwrap_or_default();
+    let keep = KeepAlive::parse(keep).map_err(|error| anyhow!("models.keep_alive: {error}"))?;
+    let router = Router::new(
+        RouterConfig { keep: KeepConfig { default: keep } },
+        Arc::new(Catalogue(store)),
+        Arc::new(Engines(vec![engine.clone()])),
+    );
+    let limits = Limits {
+        active: number(settings, "engine.max_active").unwrap_or(4),
+        queued: number(settings, "engine.max_queued").unwrap_or(64),
+    };
+    router.install(&name, Source::Store, limits, backend).await?;
+
+    for model in settings.list("models.preload") {
+        engine.open(&model).await.map_err(|error| anyhow!("models.preload: {model}: {error}"))?;
+    }
+    Ok(Composed { router: Arc::new(router) })
+}
+
+/// The engine over these families and this store.
+fn engine(settings: &Settings, plugins: &Plugins, store: Arc<Store>) -> Result<Arc<Engine>> {
+    let families = plugins.families(settings)?;
+    let mut config = EngineConfig {
+        threads: number(settings, "engine.threads"),
+        pin: settings.flag("engine.pin"),
+        kv_k: cache_type(settings, "engine.kv_k")?,
+        kv_v: cache_type(settings, "engine.kv_v")?,
+        memory_limit: settings.count("engine.memory_mib").map(|mib| mib << 20),
+        ..EngineConfig::default()
+    };
+    if let Some(context) = number(settings, "engine.context") {
+        config.context = u32::try_from(context).ok();
+    }
+    config.max_active = number(settings, "engine.max_active").unwrap_or(config.max_active);
+    config.max_queued = number(settings, "engine.max_queued").unwrap_or(config.max_queued);
+    Ok(Engine::new(config, store, families)?)
+}
+
+/// The installed model families.
+pub(crate) fn families(settings: &Settings, places: &Places) -> Result<Arc<dyn Families>> {
+    Plugins::open(places)?.families(settings)
+}
+
+/// An async runtime for the host's waiting; computing has threads of its own.
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("cannot start the async runtime")
+}
+
+/// What may run, and the sandbox it runs in.
+struct Plugins {
+    sandbox: Sandbox,
+    ledger: Ledger,
+    policies: Policies,
+    folder: PathBuf,
+    ledger_folder: PathBuf,
+}
+
+impl Plugins {
+    fn open(places: &Places) -> Result<Self> {
+        Ok(Self {
+            sandbox: Sandbox::new(SandboxConfig::default())?,
+            ledger: Ledger::open(&places.ledger)?,
+            policies: Policies::open(&places.policies)?,
+            folder: places.plugins.clone(),
+            ledger_folder: places.ledger.clone(),
+        })
+    }
+
+    fn families(&self, settings: &Settings) -> Result<Arc<dyn Families>> {
+        let families = settings
+            .list("plugins.families")
+            .iter()
+            .map(|name| {
+                self.load(name, Kind::Family, |bytes, pin, grant| {
+                    self.sandbox.load_family(bytes, pin, grant)
+                })
+            })
+            .collect::<Result<Vec<_>>>()?;
+        Ok(Arc::new(FamilySet::new(families)))
+    }
+
+    /// Reads a component and hands it over with its pin and its grant.
+    fn load<T>(
+        &self,
+        name: &str,
+        kind: Kind,
+        load: impl FnOnce(&[u8], &Pin, &Grant) -> Result<T, gristmill_sandbox::LoadError>,
+    ) -> Result<T> {
+        let pin = self.ledger.pin(name).with_context(|| {
+            format!("no pin for the {kind} {name} in {}", self.ledger_folder.display())
+        })?;
+        let grant = self.policies.grant(name, kind)?;
+        let path = self.folder.join(&pin.file);
+        let bytes = fs::read(&path)
+            .with_context(|| format!("cannot read the {kind} {name}: {}", path.display()))?;
+        load(&bytes, pin, grant).map_err(|error| {
+            anyhow!("{kind} {name} refused ({}): {error}", error.code())
+        })
+    }
+}
+
+fn number(settings: &Settings, path: &str) -> Option<usize> {
+    settings.count(path).and_then(|count| usize::try_from(count).ok())
+}
+
+fn cache_type(settings: &Settings, path: &str) -> Result<Quant> {
+    let name = settings.text(path).unwrap_or("F16");
+    Quant::from_name(name)
+        .filter(|quant| matches!(quant, Quant::F16 | Quant::F32))
+        .with_context(|| format!("{path}: expected F16 or F32, found {name:?}"))
+}

@@ -1,0 +1,231 @@
+//! Commands for who writes and who installs plugins.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::{Subcommand, ValueEnum};
+use gristmill_ledger::{Ledger, Pin, sha256};
+use gristmill_sandbox::inspect;
+
+use crate::compose::Places;
+
+/// `gristmill plugin …`
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Create a crate that builds to a plugin
+    New {
+        /// What it will be
+        #[arg(long, value_enum)]
+        kind: Kind,
+        /// Its name: lower-case words with hyphens; also the folder
+        name: String,
+        /// The SDK: a folder, or a version requirement
+        #[arg(long, value_name = "FOLDER")]
+        sdk: Option<PathBuf>,
+    },
+    /// Kind, contract version, imports, digest of a component
+    Inspect {
+        /// A .wasm file
+        file: PathBuf,
+    },
+    /// Write or replace the pins of components
+    Pin {
+        /// The ledger [default: the distribution's]
+        #[arg(long)]
+        ledger: Option<PathBuf>,
+        /// The pin's name [default: from the file's name]
+        #[arg(long)]
+        name: Option<String>,
+        /// The plugin's version [default: the one it had, else 0.1.0]
+        #[arg(long)]
+        version: Option<String>,
+        /// .wasm files
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
+    /// Check every pin against its file
+    Verify,
+}
+
+/// What a plugin can be.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Kind {
+    /// Serves models
+    Backend,
+    /// Defines a model family
+    Family,
+    /// Tests a back-end
+    Probe,
+}
+
+/// Does it.
+pub(crate) fn plugin(places: &Places, command: Command) -> Result<()> {
+    match command {
+        Command::New { kind, name, sdk } => create(kind, &name, sdk.as_deref()),
+        Command::Inspect { file } => show(&file),
+        Command::Pin { ledger, name, version, files } => {
+            ensure!(name.is_none() || files.len() == 1, "--name is for one file");
+            let ledger = ledger.unwrap_or_else(|| places.ledger.clone());
+            for file in &files {
+                pin(&ledger, file, name.as_deref(), version.as_deref())?;
+            }
+            Ok(())
+        }
+        Command::Verify => verify(places),
+    }
+}
+
+fn show(file: &Path) -> Result<()> {
+    let inspection = inspect(&read(file)?).with_context(|| file.display().to_string())?;
+    println!("kind      {}", inspection.kind);
+    println!("contract  {}", inspection.contract);
+    println!("digest    {}", inspection.digest);
+    println!("size      {}", inspection.size);
+    for (title, names) in [("imports", &inspection.imports), ("exports", &inspection.exports)] {
+        for (index, name) in names.iter().enumerate() {
+            println!("{:<9} {name}", if index == 0 { title } else { "" });
+        }
+    }
+    Ok(())
+}
+
+fn pin(ledger: &Path, file: &Path, name: Option<&str>, version: Option<&str>) -> Result<()> {
+    let bytes = read(file)?;
+    let inspection = inspect(&bytes).with_context(|| file.display().to_string())?;
+    let name = name.map_or_else(|| name_of(file), |name| Ok(name.to_owned()))?;
+    let known = Ledger::open(ledger)?;
+    let previous = known.pin(&name);
+    if previous.is_some_and(|pin| pin.verify(&bytes).is_ok() && pin.imports == inspection.imports) {
+        return Ok(());
+    }
+    let pin = Pin {
+        name: name.clone(),
+        kind: inspection.kind,
+        version: version
+            .map(str::to_owned)
+            .or_else(|| previous.map(|pin| pin.version.clone()))
+            .unwrap_or_else(|| "0.1.0".to_owned()),
+        contract: inspection.contract,
+        world: inspection.kind.world().to_owned(),
+        file: file_name(file)?,
+        sha256: sha256(&bytes),
+        size: bytes.len() as u64,
+        sequence: previous.map_or(1, |pin| pin.sequence + 1),
+        imports: inspection.imports,
+    };
+    let folder = ledger.join("pins");
+    fs::create_dir_all(&folder)?;
+    let target = folder.join(format!("{name}.toml"));
+    let temporary = target.with_extension("new");
+    fs::write(&temporary, pin.to_toml().map_err(anyhow::Error::msg)?)
+        .and_then(|()| fs::rename(&temporary, &target))
+        .with_context(|| format!("cannot write {}", target.display()))?;
+    println!("pinned {name} {}", pin.digest());
+    Ok(())
+}
+
+fn verify(places: &Places) -> Result<()> {
+    let ledger = Ledger::open(&places.ledger)?;
+    let mut wrong = 0;
+    let mut checked = 0;
+    for pin in ledger.pins() {
+        checked += 1;
+        let path = places.plugins.join(&pin.file);
+        let result = read(&path).and_then(|bytes| {
+            pin.verify(&bytes)?;
+            let found = inspect(&bytes)?;
+            ensure!(found.imports == pin.imports, "its imports are not the pinned ones");
+            Ok(())
+        });
+        match result {
+            Ok(()) => println!("{:<16} ok", pin.name),
+            Err(error) => {
+                wrong += 1;
+                println!("{:<16} {error:#}", pin.name);
+            }
+        }
+    }
+    ensure!(checked > 0, "no pins in {}", places.ledger.display());
+    ensure!(wrong == 0, "{wrong} of {checked} pins do not match");
+    Ok(())
+}
+
+/// `gristmill_family_llama.wasm` → `llama`, `my_bridge.wasm` → `my-bridge`.
+fn name_of(file: &Path) -> Result<String> {
+    let stem = file.file_stem().and_then(|stem| stem.to_str()).context("a file needs a name")?;
+    let name = stem.replace('_', "-");
+    let short = ["gristmill-family-", "gristmill-backend-", "gristmill-probe-"]
+        .iter()
+        .find_map(|prefix| name.strip_prefix(prefix));
+    Ok(short.unwrap_or(&name).to_owned())
+}
+
+fn file_name(file: &Path) -> Result<String> {
+    file.file_name()
+        .and_then(|name| name.to_str())
+        .map(str::to_owned)
+        .context("a file needs a name in UTF-8")
+}
+
+fn read(file: &Path) -> Result<Vec<u8>> {
+    fs::read(file).with_context(|| format!("cannot read {}", file.display()))
+}
+
+/// A template's files: path below the new crate, and text.
+type Template = &'static [(&'static str, &'static str)];
+
+macro_rules! template {
+    ($kind:literal) => {
+        &[
+            ("Cargo.toml", include_str!(concat!("../../../sdk/templates/", $kind, "/Cargo.toml"))),
+            ("README.md", include_str!(concat!("../../../sdk/templates/", $kind, "/README.md"))),
+            ("src/lib.rs", include_str!(concat!("../../../sdk/templates/", $kind, "/src/lib.rs"))),
+        ]
+    };
+}
+
+const BACKEND: Template = template!("backend");
+const FAMILY: Template = template!("family");
+const PROBE: Template = template!("probe");
+
+fn create(kind: Kind, name: &str, sdk: Option<&Path>) -> Result<()> {
+    let sound = name.starts_with(|first: char| first.is_ascii_lowercase())
+        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
+    ensure!(sound, "a name has lower-case letters, digits and hyphens, found {name:?}");
+    let folder = Path::new(name);
+    ensure!(!folder.exists(), "{name} exists already");
+    let sdk = match sdk {
+        Some(sdk) => sdk.to_path_buf(),
+        None => sdk_in_tree()?,
+    };
+    let sdk = sdk.canonicalize().with_context(|| format!("no SDK in {}", sdk.display()))?;
+    let files = match kind {
+        Kind::Backend => BACKEND,
+        Kind::Family => FAMILY,
+        Kind::Probe => PROBE,
+    };
+    for (path, text) in files {
+        let target = folder.join(path);
+        fs::create_dir_all(target.parent().unwrap_or(folder))?;
+        let text = text.replace("{{name}}", name).replace("{{sdk}}", &sdk.display().to_string());
+        fs::write(&target, text).with_context(|| format!("cannot write {}", target.display()))?;
+    }
+    println!(
+        "{name} is ready:\n  cd {name}\n  cargo build --release --target wasm32-wasip2\n  \
+         gristmill plugin inspect target/wasm32-wasip2/release/{}.wasm",
+        name.replace('-', "_")
+    );
+    Ok(())
+}
+
+/// The SDK of the tree this binary was built from, while it is there.
+fn sdk_in_tree() -> Result<PathBuf> {
+    let sdk = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/rust");
+    if !sdk.is_dir() {
+        bail!("the SDK's folder is not known; say where it is with --sdk FOLDER");
+    }
+    Ok(sdk)
+}
