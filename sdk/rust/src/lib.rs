@@ -67,15 +67,15 @@ pub mod prelude {
     pub use crate::backend::{Backend, Generation};
     #[cfg(feature = "family")]
     pub use crate::family::{
-        Activation, Attention, Builder, Dialect, Family, Layout, Metadata, Moe, Program, Rope,
-        Scaling, Scoring, Span, ToolFormat,
+        Activation, Attention, Attribute, Builder, Dialect, Family, Layout, Metadata, Moe, Program,
+        Rope, Scaling, Scoring, Span, ToolFormat,
     };
     #[cfg(feature = "probe")]
     pub use crate::probe::{Check, Plan, Probe};
     pub use crate::{
         Claim, Constraint, Descriptor, EmbedRequest, Embeddings, Error, Event, Finish, Message,
         ModelInfo, Part, Prompt, Ranked, Readiness, Reasoning, Request, RerankRequest, Result,
-        Role, Sampling, Timings, Tool, ToolCall, ToolChoice, ToolStart, Usage,
+        Role, Sampling, Timings, TokenInfo, Tool, ToolCall, ToolChoice, ToolStart, Usage,
     };
     pub use alloc::{
         borrow::ToOwned,
