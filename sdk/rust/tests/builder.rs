@@ -61,7 +61,7 @@ fn biases_and_fused_projections_are_taken_from_the_file() {
     let p = Builder::new(&model).unwrap();
     let x = p.embed("token_embd");
     let (_, _, v) = p.layer(0).qkv(x, &attention);
-    p.layer(1).qkv(v, &attention);
+    let _ = p.layer(1).qkv(v, &attention);
     let program = p.finish(v).unwrap();
     let listing = program.to_string();
     let lines: Vec<&str> = listing.lines().skip(2).collect();
