@@ -1,30 +1,20 @@
 //! A model as the product runs it, and what is held against it.
 
-use std::{path::Path, sync::Arc};
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use gristmill_core::program::Families;
-use gristmill_engine::{
-    cache::{Cache, KvTypes},
-    execute::{Arena, Model, Row, Want},
-    plan::Plan,
-    program::check,
-    reference::reference_logits,
-    weights::Weights,
-};
+use gristmill_engine::{cache::KvTypes, measure::Bare, reference::reference_logits};
 use gristmill_kernels::{Pool, Quant, decode_row};
 use gristmill_models::{
-    Gguf, Tokenizer,
+    Tokenizer,
     gguf::{Array, Kind, Raw},
 };
 use gristmill_testing::gguf::{File, Value};
 
 /// An opened model.
-#[derive(Debug)]
 pub struct Subject {
-    gguf: Gguf,
-    plan: Plan,
-    weights: Weights,
+    bare: Bare,
 }
 
 impl Subject {
@@ -33,18 +23,13 @@ impl Subject {
     /// # Errors
     /// Whatever the product would say.
     pub fn open(path: &Path, families: &dyn Families) -> Result<Self> {
-        let gguf = Gguf::open(path)?;
-        let metadata = gguf.metadata();
-        let resolved = families.resolve(&metadata)?;
-        let plan = Plan::new(Arc::new(check(&resolved.program, &metadata)?));
-        let weights = Weights::load(&plan, &gguf, true)?;
-        Ok(Self { gguf, plan, weights })
+        Ok(Self { bare: Bare::open(path, families)? })
     }
 
     /// Tokens in the vocabulary.
     #[must_use]
     pub fn vocabulary(&self) -> usize {
-        self.plan.program.vocabulary
+        self.bare.plan.program.vocabulary
     }
 
     /// The first `count` tokens of a text, with the token that begins one if the model wants it.
@@ -52,52 +37,26 @@ impl Subject {
     /// # Errors
     /// When the text is shorter.
     pub fn tokens(&self, text: &str, count: usize) -> Result<Vec<u32>> {
-        let tokenizer = Tokenizer::from_gguf(&self.gguf)?;
-        let mut tokens = tokenizer.encode_prompt(text)?;
+        let mut tokens = Tokenizer::from_gguf(&self.bare.file)?.encode_prompt(text)?;
         ensure!(tokens.len() >= count, "the text has {} tokens, not {count}", tokens.len());
         tokens.truncate(count);
         Ok(tokens)
     }
 
-    /// Logits by the fast path after every token, `step` tokens at once.
+    /// Logits by the fast path after every token, `step` tokens at once: rows of the vocabulary.
     ///
     /// # Errors
     /// When a pass fails.
-    pub fn logits(
-        &self,
-        tokens: &[u32],
-        step: usize,
-        mut each: impl FnMut(usize, &[f32]),
-    ) -> Result<()> {
-        let pool = Pool::new(2, false);
-        let model = Model { plan: &self.plan, weights: &self.weights, pool: &pool };
-        let mut cache = Cache::new(&self.plan, KvTypes::default(), tokens.len())?;
-        let mut arena = Arena::new(&self.plan, step, step);
-        for (index, part) in tokens.chunks(step).enumerate() {
-            let rows: Vec<Row> = part
-                .iter()
-                .enumerate()
-                .map(|(offset, token)| Row {
-                    cache: 0,
-                    position: index * step + offset,
-                    token: *token,
-                    wanted: true,
-                })
-                .collect();
-            model.run(&mut arena, &rows, &mut [&mut cache], Want::Result)?;
-            for offset in 0..part.len() {
-                each(index * step + offset, arena.logits(offset));
-            }
-        }
-        Ok(())
+    pub fn logits(&self, tokens: &[u32], step: usize) -> Result<Vec<f32>> {
+        Ok(self.bare.logits(&Pool::new(2, false), KvTypes::default(), tokens, step)?)
     }
 
-    /// Logits by the plain f32 pass, one row after the other.
+    /// Logits by the plain f32 pass.
     ///
     /// # Errors
     /// When a tensor cannot be read.
     pub fn plain_logits(&self, tokens: &[u32]) -> Result<Vec<f32>> {
-        Ok(reference_logits(&self.plan.program, &self.gguf, tokens)?)
+        Ok(reference_logits(&self.bare.plan.program, &self.bare.file, tokens)?)
     }
 
     /// Writes the same model with every weight decoded to F32.
@@ -105,20 +64,22 @@ impl Subject {
     /// # Errors
     /// When it cannot be written.
     pub fn write_f32(&self, path: &Path) -> Result<()> {
-        let architecture = self.gguf.text("general.architecture")?.context("no architecture")?;
+        let architecture =
+            self.bare.file.text("general.architecture")?.context("no architecture")?;
         let mut file = File::new(architecture);
-        for (key, value) in self.gguf.keys() {
+        for (key, value) in self.bare.file.keys() {
             let own = ["general.architecture", "general.alignment", "general.file_type"];
             if !own.contains(&key) && !key.starts_with("split.") {
                 file.set(key, copied(value));
             }
         }
-        for tensor in self.gguf.tensors() {
+        for tensor in self.bare.file.tensors() {
             let quant = Quant::from_id(tensor.ggml_type)?;
             let columns =
                 usize::try_from(*tensor.shape.first().context("a tensor without shape")?)?;
             let count: u64 = tensor.shape.iter().product();
-            let bytes = self.gguf.tensor_bytes(&tensor.name).context("a listed tensor is there")?;
+            let bytes =
+                self.bare.file.tensor_bytes(&tensor.name).context("a listed tensor is there")?;
             file.stream(&tensor.name, &tensor.shape, Quant::F32.id(), count * 4, move |out| {
                 let mut row = vec![0.0; columns];
                 for block in bytes.as_slice().chunks_exact(quant.row_bytes(columns)?) {

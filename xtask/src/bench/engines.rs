@@ -15,6 +15,8 @@ use crate::shell::output;
 pub(super) struct Rates {
     pub(super) prefill: f64,
     pub(super) decode: f64,
+    /// Bytes of weights that a decoded token reads, where the engine tells.
+    pub(super) weights: Option<f64>,
 }
 
 impl Rates {
@@ -89,15 +91,17 @@ impl Engine {
     }
 }
 
-/// The last line of `gristmill bench`: `{"prefill": [tokens/s, …], "decode": [tokens/s, …], …}`.
+/// The last line of `gristmill bench`:
+/// `{"prefill": {"per_second": …}, "decode": {"per_second": …}, "weights_bytes": …, …}`.
 fn ours(text: &str) -> Result<Rates> {
     let line = text.lines().last().context("gristmill bench printed nothing")?;
     let json: Value = serde_json::from_str(line).with_context(|| format!("not JSON: {line}"))?;
     let rate = |name: &str| {
-        let last = json.get(name).and_then(Value::as_array).and_then(|all| all.last());
-        last.and_then(Value::as_f64).with_context(|| format!("no {name} in {line}"))
+        let found = json.get(name).and_then(|part| part.get("per_second")?.as_f64());
+        found.with_context(|| format!("no {name} in {line}"))
     };
-    Ok(Rates { prefill: rate("prefill")?, decode: rate("decode")? })
+    let weights = json.get("weights_bytes").and_then(Value::as_f64);
+    Ok(Rates { prefill: rate("prefill")?, decode: rate("decode")?, weights })
 }
 
 /// llama-bench's list of tests, of which one has a prompt and one generates.
@@ -108,7 +112,7 @@ fn theirs(text: &str) -> Result<Rates> {
         test.and_then(|test| test.get("avg_ts")?.as_f64())
             .with_context(|| format!("llama-bench measured no {field}"))
     };
-    Ok(Rates { prefill: rate("n_prompt")?, decode: rate("n_gen")? })
+    Ok(Rates { prefill: rate("n_prompt")?, decode: rate("n_gen")?, weights: None })
 }
 
 #[cfg(test)]
@@ -117,13 +121,14 @@ mod tests {
 
     #[test]
     fn both_engines_answers_are_read() {
-        let expected = Rates { prefill: 900.5, decode: 120.25 };
+        let expected = Rates { prefill: 900.5, decode: 120.25, weights: None };
         let text = r#"[{"n_prompt": 512, "n_gen": 0, "avg_ts": 900.5},
                        {"n_prompt": 0, "n_gen": 128, "avg_ts": 120.25}]"#;
         assert_eq!(theirs(text).unwrap(), expected);
-        let line = "loading\n{\"prefill\": [900.5], \"decode\": [100, 120.25]}\n";
-        assert_eq!(ours(line).unwrap(), expected);
-        assert!(ours("{\"prefill\": []}").is_err());
+        let line = "loading\n{\"prefill\": {\"per_second\": 900.5}, \
+                    \"decode\": {\"per_second\": 120.25}, \"weights_bytes\": 8}\n";
+        assert_eq!(ours(line).unwrap(), Rates { weights: Some(8.0), ..expected });
+        assert!(ours("{\"prefill\": {}}").is_err());
         assert!(theirs("[]").is_err());
     }
 }

@@ -156,13 +156,11 @@ fn print_table(models: &[Model], bandwidth: f64, sandbox: &str) {
         {
             let mine: Series = model.mine.iter().map(of).collect();
             let other: Series = model.other.iter().map(of).collect();
-            // A decoded token reads the whole file once, a prefill does not wait for memory.
-            let share = match what {
-                "decode 128" => {
-                    let read = model.size as f64 * mine.median() / 1e9;
-                    format!("{:.0} %", read / bandwidth * 100.0)
-                }
-                _ => "–".to_owned(),
+            // A decoded token reads all weights once; a prefill does not wait for memory.
+            let weights = model.mine.last().and_then(|rates| rates.weights);
+            let share = match weights.filter(|_| what.starts_with("decode")) {
+                Some(bytes) => format!("{:.0} %", bytes * mine.median() / 1e7 / bandwidth),
+                None => "–".to_owned(),
             };
             println!(
                 "{:<20} {what:<12} {:>22} {:>22} {:>20} {share:>9}",
