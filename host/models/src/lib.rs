@@ -6,8 +6,10 @@
 pub mod error;
 pub mod gguf;
 pub mod store;
+pub mod template;
 pub mod tokenizer;
 
 pub use error::{ModelError, Result};
 pub use gguf::{Gguf, Tensor};
+pub use template::ChatTemplate;
 pub use tokenizer::Tokenizer;
