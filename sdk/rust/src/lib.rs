@@ -87,3 +87,8 @@ pub mod prelude {
         vec::Vec,
     };
 }
+
+/// The examples of the page on writing plugins are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/plugins.md")]
+mod page {}

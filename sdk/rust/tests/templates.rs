@@ -16,7 +16,7 @@ use wit_component::DecodedWasm;
 const KINDS: [(&str, &[&str], &str); 3] = [
     ("backend", &["types", "capability"], "serving"),
     ("family", &["types"], "family"),
-    ("probe", &["types", "capability", "serving"], "probing"),
+    ("probe", &["types", "serving"], "probing"),
 ];
 
 fn copy(template: &Path, target: &Path, name: &str, sdk: &Path) {
