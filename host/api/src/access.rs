@@ -31,10 +31,7 @@ pub fn bearer(header: Option<&[u8]>, tokens: &[String]) -> bool {
         return false;
     }
     let given = given.trim_ascii();
-    tokens
-        .iter()
-        .fold(Choice::from(0), |found, token| found | token.as_bytes().ct_eq(given))
-        .into()
+    tokens.iter().fold(Choice::from(0), |found, token| found | token.as_bytes().ct_eq(given)).into()
 }
 
 /// Whether a `Host` header may reach a server bound to loopback: local names and addresses, and what
@@ -80,8 +77,14 @@ pub fn origin(origin: &str, host: Option<&str>, allowed: &[String]) -> bool {
                 || ["localhost", "127.0.0.1", "0.0.0.0", "::1"].contains(&name.as_str())
                 || allowed.iter().any(|pattern| matches(pattern, origin))
         }
-        "app" | "file" | "tauri" | "vscode-webview" | "vscode-file" | "chrome-extension"
-        | "moz-extension" | "safari-web-extension" => true,
+        "app"
+        | "file"
+        | "tauri"
+        | "vscode-webview"
+        | "vscode-file"
+        | "chrome-extension"
+        | "moz-extension"
+        | "safari-web-extension" => true,
         _ => allowed.iter().any(|pattern| matches(pattern, origin)),
     }
 }

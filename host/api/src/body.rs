@@ -42,7 +42,10 @@ async fn read(
     if let Some(encoding) = parts.headers.get(CONTENT_ENCODING)
         && !encoding.as_bytes().eq_ignore_ascii_case(b"identity")
     {
-        return Err(Failure::http("unsupported-encoding", "compressed request bodies are not taken"));
+        return Err(Failure::http(
+            "unsupported-encoding",
+            "compressed request bodies are not taken",
+        ));
     }
     let limit = state.config.body_limit;
     let announced = parts

@@ -1,6 +1,6 @@
 //! A whole answer from its events.
 
-use gristmill_core::event::{Event, Finish, TokenInfo, Timings, Usage};
+use gristmill_core::event::{Event, Finish, Timings, TokenInfo, Usage};
 
 use crate::ids;
 

@@ -105,7 +105,10 @@ impl Driver {
                     for event in &events {
                         if let Event::Finish(finish) = event {
                             if finish.reason == "cancelled" {
-                                return Err(Error::new(Code::Cancelled, "the back-end stopped the answer"));
+                                return Err(Error::new(
+                                    Code::Cancelled,
+                                    "the back-end stopped the answer",
+                                ));
                             }
                             self.finished = true;
                         }

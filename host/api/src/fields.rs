@@ -222,17 +222,17 @@ impl Fields {
             ));
         }
         if stops.iter().any(String::is_empty) {
-            return Err(wrong(&self.name(field), "holds an empty string, which would stop at once"));
+            return Err(wrong(
+                &self.name(field),
+                "holds an empty string, which would stop at once",
+            ));
         }
         Ok(stops)
     }
 
     /// Takes fields that are allowed and change nothing; the full names of those that were there.
     pub fn without_effect(&mut self, fields: &[&str]) -> Vec<String> {
-        fields
-            .iter()
-            .filter_map(|field| self.take(field).map(|_| self.name(field)))
-            .collect()
+        fields.iter().filter_map(|field| self.take(field).map(|_| self.name(field))).collect()
     }
 
     /// The full names of the fields nobody took.
@@ -261,7 +261,15 @@ mod tests {
         assert_eq!(fields(json!(5)).integer("n", 0..=9).unwrap(), Some(5));
         assert_eq!(fields(json!(5.0)).integer("n", 0..=9).unwrap(), Some(5));
         assert_eq!(fields(json!(null)).integer("n", 0..=9).unwrap(), None);
-        for bad in [json!(5.5), json!("5"), json!(10), json!(-1), json!(1e300), json!(u64::MAX), json!(true)] {
+        for bad in [
+            json!(5.5),
+            json!("5"),
+            json!(10),
+            json!(-1),
+            json!(1e300),
+            json!(u64::MAX),
+            json!(true),
+        ] {
             let error = fields(bad.clone()).integer("n", 0..=9).unwrap_err();
             assert_eq!(error.detail("field"), Some("n"), "{bad}");
         }

@@ -67,8 +67,10 @@ pub async fn guard(State(state): State<AppState>, mut request: Request, next: Ne
         Ok(Some(preflight)) => preflight,
         Ok(None) => match AssertUnwindSafe(next.run(request)).catch_unwind().await {
             Ok(response) => response,
-            Err(_) => Failure(Error::internal("the host has a defect; the request id names its log"))
-                .into_response(),
+            Err(_) => {
+                Failure(Error::internal("the host has a defect; the request id names its log"))
+                    .into_response()
+            }
         },
     };
     finish(dialect, account, origin, answer)
@@ -105,7 +107,8 @@ fn admit(state: &AppState, request: &Request) -> Result<Option<Response>, Failur
         }
     }
     let open = config.tokens.is_empty() || request.uri().path() == "/healthz";
-    if !open && !access::bearer(headers.get(AUTHORIZATION).map(HeaderValue::as_bytes), &config.tokens)
+    if !open
+        && !access::bearer(headers.get(AUTHORIZATION).map(HeaderValue::as_bytes), &config.tokens)
     {
         return Err(Failure::http("unauthorized", "a valid bearer token is required"));
     }

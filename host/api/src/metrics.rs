@@ -102,7 +102,11 @@ impl Default for Metrics {
             "Answers ended by a component's fault",
             metrics.faults.clone(),
         );
-        registry.register("host_bugs", "Requests ended by a defect of the host", metrics.bugs.clone());
+        registry.register(
+            "host_bugs",
+            "Requests ended by a defect of the host",
+            metrics.bugs.clone(),
+        );
         registry.register(
             "cancelled_requests",
             "Requests whose client went away",

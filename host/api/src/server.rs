@@ -95,9 +95,8 @@ pub async fn serve(
             tracing::debug!(%error, "cannot set TCP_NODELAY");
         }
         let app = app.clone();
-        let service = service_fn(move |request: Request<Incoming>| {
-            app.clone().call(request.map(Body::new))
-        });
+        let service =
+            service_fn(move |request: Request<Incoming>| app.clone().call(request.map(Body::new)));
         let io = TokioIo::new(Impatient::new(stream, config.stall_timeout));
         let connection = graceful.watch(builder.serve_connection(io, service));
         connections.spawn(async move {

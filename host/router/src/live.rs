@@ -79,8 +79,7 @@ impl Generation {
             return Ok(listing.models.clone());
         }
         let models = self.backend.models().await?;
-        self.listing
-            .store(Some(Arc::new(Listing { at: Instant::now(), models: models.clone() })));
+        self.listing.store(Some(Arc::new(Listing { at: Instant::now(), models: models.clone() })));
         Ok(models)
     }
 
@@ -181,8 +180,7 @@ impl Backends {
                     current: ArcSwap::new(generation(1)),
                     queues: Mutex::default(),
                 });
-                self.slots
-                    .store(Arc::new(slots.iter().cloned().chain([slot]).collect()));
+                self.slots.store(Arc::new(slots.iter().cloned().chain([slot]).collect()));
                 1
             }
         };

@@ -10,8 +10,7 @@ use gristmill_core::{Error, Result};
 pub const LONGEST: usize = 512;
 
 /// Prefixes that stand for "no prefix" in Ollama's naming.
-const DEFAULTS: [&str; 3] =
-    ["registry.ollama.ai/library/", "registry.ollama.ai/", "library/"];
+const DEFAULTS: [&str; 3] = ["registry.ollama.ai/library/", "registry.ollama.ai/", "library/"];
 
 /// The form in which names are compared.
 ///

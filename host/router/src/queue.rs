@@ -90,12 +90,9 @@ impl Queue {
         let ahead = (self.waiting() + self.active()) as f64;
         let seconds = mean * ahead / self.limits.active.max(1) as f64;
         let wait = Duration::try_from_secs_f64(seconds).unwrap_or(RETRY.1).clamp(RETRY.0, RETRY.1);
-        Error::new(
-            Code::Busy,
-            "server busy, please try again. maximum pending requests exceeded",
-        )
-        .retry_after(u32::try_from(wait.as_millis()).unwrap_or(u32::MAX))
-        .with("limit", self.limits.queued)
+        Error::new(Code::Busy, "server busy, please try again. maximum pending requests exceeded")
+            .retry_after(u32::try_from(wait.as_millis()).unwrap_or(u32::MAX))
+            .with("limit", self.limits.queued)
     }
 }
 
@@ -153,7 +150,12 @@ mod tests {
         let queue = Queue::new(Limits { active: 1, queued: 1 });
         let running = queue.admit().await.unwrap();
         let mut waiting = Box::pin(queue.admit());
-        assert!(std::future::poll_fn(|cx| std::task::Poll::Ready(waiting.as_mut().poll(cx).is_pending())).await);
+        assert!(
+            std::future::poll_fn(|cx| std::task::Poll::Ready(
+                waiting.as_mut().poll(cx).is_pending()
+            ))
+            .await
+        );
         assert_eq!((queue.active(), queue.waiting()), (1, 1));
 
         let refused = queue.admit().await.unwrap_err();

@@ -117,11 +117,8 @@ pub fn show(card: &Card, verbose: bool) -> Value {
         parameters.push_str(&format!("{name:<30} {value}\n"));
         modelfile.push_str(&format!("PARAMETER {name} {value}\n"));
     }
-    let texts = [
-        ("TEMPLATE", &card.template),
-        ("SYSTEM", &card.system),
-        ("LICENSE", &card.license),
-    ];
+    let texts =
+        [("TEMPLATE", &card.template), ("SYSTEM", &card.system), ("LICENSE", &card.license)];
     for (word, text) in texts {
         if let Some(text) = text {
             modelfile.push_str(&format!("{word} \"\"\"{text}\"\"\"\n"));
@@ -139,9 +136,9 @@ pub fn show(card: &Card, verbose: bool) -> Value {
         "modified_at": timestamp(record.modified.unwrap_or(SystemTime::UNIX_EPOCH)),
     });
     if let (true, Some(metadata), Some(shown)) = (verbose, &card.metadata, shown.as_object_mut()) {
-        let tensors = metadata.tensors.iter().map(|tensor| {
-            json!({ "name": tensor.name, "type": tensor.element, "shape": tensor.shape })
-        });
+        let tensors = metadata.tensors.iter().map(
+            |tensor| json!({ "name": tensor.name, "type": tensor.element, "shape": tensor.shape }),
+        );
         shown.insert("tensors".into(), tensors.collect());
     }
     shown

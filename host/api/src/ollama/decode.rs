@@ -101,7 +101,10 @@ pub fn generate(body: Value, id: &str) -> Result<Call> {
         ));
     }
     if context.is_some() {
-        return Err(refused("context", "is not kept between requests; use /api/chat with messages"));
+        return Err(refused(
+            "context",
+            "is not kept between requests; use /api/chat with messages",
+        ));
     }
     if !images.is_empty() && (raw || suffix.is_some()) {
         return Err(wrong("images", "do not go with raw or suffix"));
@@ -243,7 +246,9 @@ fn think(fields: &mut Fields) -> Result<Reasoning> {
         Some(Value::String(level)) if LEVELS.contains(&level.as_str()) => {
             Ok(Reasoning::Effort(level))
         }
-        Some(_) => Err(wrong("think", "must be true, false, \"low\", \"medium\", \"high\" or \"max\"")),
+        Some(_) => {
+            Err(wrong("think", "must be true, false, \"low\", \"medium\", \"high\" or \"max\""))
+        }
     }
 }
 
@@ -275,8 +280,7 @@ fn options(fields: &mut Fields, request: &mut Request) -> Result<Vec<String>> {
         .integer("num_predict", -2..=i64::from(u32::MAX))?
         .and_then(|count| u32::try_from(count).ok())
         .filter(|&count| count > 0);
-    request.context =
-        options.count("num_ctx", 0..=u32::MAX)?.filter(|&context| context > 0);
+    request.context = options.count("num_ctx", 0..=u32::MAX)?.filter(|&context| context > 0);
     request.stop = options.stops("stop", 64)?;
     let unused = options.without_effect(&HOW);
     let left = options.left();
@@ -315,17 +319,18 @@ fn message(path: &str, item: Value, before: &[Message]) -> Result<Message> {
         "assistant" => Role::Assistant,
         "tool" => Role::Tool,
         _ => {
-            return Err(wrong(
-                &fields.name("role"),
-                "must be system, user, assistant or tool",
-            ));
+            return Err(wrong(&fields.name("role"), "must be system, user, assistant or tool"));
         }
     };
     let text = fields.string("content")?.unwrap_or_default();
     let mut message = Message::text(role, text);
     let path = fields.name("images");
     message.content.extend(images(&path, fields.array("images")?.unwrap_or_default())?);
-    let names = [fields.string("thinking")?, fields.string("reasoning")?, fields.string("reasoning_content")?];
+    let names = [
+        fields.string("thinking")?,
+        fields.string("reasoning")?,
+        fields.string("reasoning_content")?,
+    ];
     message.reasoning = names.into_iter().flatten().find(|text| !text.is_empty());
     let path = fields.name("tool_calls");
     for (place, call) in fields.array("tool_calls")?.unwrap_or_default().into_iter().enumerate() {
@@ -353,9 +358,8 @@ fn open_call(before: &[Message], name: Option<&str>) -> Option<String> {
 fn tool_call(path: &str, place: usize, item: Value) -> Result<ToolCall> {
     let mut fields = Fields::at(path, item)?;
     let id = fields.string("id")?.filter(|id| !id.is_empty());
-    let mut function = fields
-        .object("function")?
-        .ok_or_else(|| wrong(&fields.name("function"), "is required"))?;
+    let mut function =
+        fields.object("function")?.ok_or_else(|| wrong(&fields.name("function"), "is required"))?;
     let name = function.required("name")?;
     let arguments = match function.take("arguments") {
         None => "{}".to_owned(),
@@ -462,12 +466,16 @@ mod tests {
         let body = json!({ "model": "m", "prompt": "x",
             "options": { "seed": -1, "num_predict": -1, "num_ctx": 0 } });
         let request = generate(body, "r").unwrap().request;
-        assert_eq!((request.sampling.seed, request.max_tokens, request.context), (None, None, None));
+        assert_eq!(
+            (request.sampling.seed, request.max_tokens, request.context),
+            (None, None, None)
+        );
     }
 
     #[test]
     fn a_tool_result_without_id_answers_the_open_call_of_its_tool() {
-        let call = |name: &str| json!({ "function": { "name": name, "arguments": { "b": 1, "a": 2 } } });
+        let call =
+            |name: &str| json!({ "function": { "name": name, "arguments": { "b": 1, "a": 2 } } });
         let messages = json!([
             { "role": "user", "content": "?" },
             { "role": "assistant", "tool_calls": [call("f"), call("g")], "thinking": "hm" },

@@ -103,7 +103,13 @@ impl Lines {
         })
     }
 
-    fn line(&self, text: &str, thinking: &str, calls: Option<Value>, tokens: &[TokenInfo]) -> Value {
+    fn line(
+        &self,
+        text: &str,
+        thinking: &str,
+        calls: Option<Value>,
+        tokens: &[TokenInfo],
+    ) -> Value {
         let stamp = (self.clock)();
         Value::Object(open(self.form, &self.model, stamp.now, text, thinking, calls, tokens))
     }
@@ -140,8 +146,7 @@ pub fn whole(form: Form, model: &str, answer: &Whole, stamp: Stamp) -> Value {
         }
     }
     let calls = (!calls.is_empty()).then_some(Value::Array(calls));
-    let mut object =
-        open(form, model, stamp.now, &text, &answer.reasoning, calls, &answer.tokens);
+    let mut object = open(form, model, stamp.now, &text, &answer.reasoning, calls, &answer.tokens);
     let finish = answer.finish.clone().unwrap_or_else(|| Finish::because("stop"));
     close(&mut object, &finish, answer, stamp.elapsed);
     Value::Object(object)
@@ -228,9 +233,7 @@ fn call_value(call: &Call) -> Option<Value> {
 }
 
 fn token(token: &TokenInfo) -> Value {
-    let one = |bytes: &[u8], logprob: f32| {
-        json!({ "token": String::from_utf8_lossy(bytes), "logprob": logprob, "bytes": bytes })
-    };
+    let one = |bytes: &[u8], logprob: f32| json!({ "token": String::from_utf8_lossy(bytes), "logprob": logprob, "bytes": bytes });
     let mut value = one(&token.bytes, token.logprob);
     if let Some(object) = value.as_object_mut().filter(|_| !token.alternatives.is_empty()) {
         let others = token.alternatives.iter().map(|other| one(&other.bytes, other.logprob));

@@ -18,6 +18,7 @@ use axum::{
 use futures_util::{future::BoxFuture, stream};
 use gristmill_core::{Error, Result as Domain, request::Embeddings};
 use gristmill_router::{KeepAlive, Plan, Progress, Record, Step};
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -96,10 +97,9 @@ async fn run(state: AppState, account: Arc<Account>, form: Form, call: decode::C
             state.router.load(&plan, call.keep).await?;
             "load"
         };
-        return Ok(answer(nothing(form, &call.model, why, stamp(&account)), &plan, &call.unused));
+        return Ok(answer(&nothing(form, &call.model, why, stamp(&account)), &plan, &call.unused));
     }
-    let mut driver =
-        Driver::new(state, Arc::clone(&account), plan, call.keep, vec![call.request]);
+    let mut driver = Driver::new(state, Arc::clone(&account), plan, call.keep, vec![call.request]);
     let provenance = driver.provenance();
     let mut response = if call.stream {
         let clock = {
@@ -119,11 +119,14 @@ async fn run(state: AppState, account: Arc<Account>, form: Form, call: decode::C
     Ok(response)
 }
 
-fn json_response(value: Value) -> Response {
-    ([(header::CONTENT_TYPE, "application/json; charset=utf-8")], value.to_string()).into_response()
+fn json_response(value: impl Serialize) -> Response {
+    let mut response = Json(value).into_response();
+    let kind = header::HeaderValue::from_static("application/json; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
 }
 
-fn answer(value: Value, plan: &Plan, unused: &[String]) -> Response {
+fn answer(value: &impl Serialize, plan: &Plan, unused: &[String]) -> Response {
     let mut response = json_response(value);
     name_source(&mut response, &plan.provenance());
     name_unused(&mut response, unused);
@@ -155,15 +158,30 @@ async fn embed(
     account.model(&plan.provenance().model);
     let embeddings = vectors(&state, &account, &plan, &call).await?;
     let rows = crate::embed::rows(&embeddings, call.request.inputs.len(), call.request.dimensions)?;
-    let mut value = json!({
-        "model": call.model,
-        "embeddings": rows,
-        "total_duration": u64::try_from(account.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
-    });
-    if let Some(object) = value.as_object_mut().filter(|_| embeddings.prompt_tokens > 0) {
-        object.insert("prompt_eval_count".into(), json!(embeddings.prompt_tokens));
-    }
-    Ok(answer(value, &plan, &call.unused))
+    let value = Embedded {
+        model: &call.model,
+        embeddings: rows,
+        total_duration: u64::try_from(account.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
+        prompt_eval_count: Some(embeddings.prompt_tokens).filter(|&count| count > 0),
+    };
+    Ok(answer(&value, &plan, &call.unused))
+}
+
+/// The answer to `/api/embed`. Not a JSON tree: that would hold every number as a double, and write
+/// it as one.
+#[derive(Serialize)]
+struct Embedded<'a> {
+    model: &'a str,
+    embeddings: Vec<Vec<f32>>,
+    total_duration: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_eval_count: Option<u32>,
+}
+
+/// The answer to `/api/embeddings`.
+#[derive(Serialize)]
+struct EmbeddedOne {
+    embedding: Vec<f32>,
 }
 
 async fn embeddings(
@@ -177,7 +195,7 @@ async fn embeddings(
     let embeddings = vectors(&state, &account, &plan, &call).await?;
     let rows = crate::embed::rows(&embeddings, call.request.inputs.len(), None)?;
     let row = rows.into_iter().next().unwrap_or_default();
-    Ok(answer(json!({ "embedding": row }), &plan, &call.unused))
+    Ok(answer(&EmbeddedOne { embedding: row }, &plan, &call.unused))
 }
 
 async fn tags(State(state): State<AppState>) -> Answer {
@@ -238,7 +256,9 @@ async fn pull(
     let model = decode::model(&mut fields)?;
     let streamed = fields.flag("stream")?.unwrap_or(true);
     if fields.flag("insecure")? == Some(true) {
-        return Err(Error::unsupported("insecure pulls are not offered").with("field", "insecure").into());
+        return Err(Error::unsupported("insecure pulls are not offered")
+            .with("field", "insecure")
+            .into());
     }
     if !streamed {
         let progress: Progress = Arc::new(|_| ControlFlow::Continue(()));

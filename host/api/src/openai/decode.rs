@@ -143,7 +143,10 @@ pub fn completion(body: Value, id: &str) -> Result<Call> {
     if prompts.len().saturating_mul(count) > MOST_CHOICES {
         return Err(wrong(
             "prompt",
-            format!("makes {} × {count} choices, at most {MOST_CHOICES} are allowed", prompts.len()),
+            format!(
+                "makes {} × {count} choices, at most {MOST_CHOICES} are allowed",
+                prompts.len()
+            ),
         ));
     }
     let mut request = Request::new(id, model.clone(), Prompt::Text(String::new()));
@@ -255,10 +258,8 @@ fn nothing_left(fields: &Fields) -> Result<()> {
     let left = fields.left();
     match left.first() {
         None => Ok(()),
-        Some(first) => {
-            Err(Error::unsupported(format!("not supported here: {}", left.join(", ")))
-                .with("field", first))
-        }
+        Some(first) => Err(Error::unsupported(format!("not supported here: {}", left.join(", ")))
+            .with("field", first)),
     }
 }
 
@@ -266,8 +267,7 @@ fn nothing_left(fields: &Fields) -> Result<()> {
 fn choices(requests: Vec<Request>, count: usize) -> Vec<Request> {
     let choice = |request: &Request, place: usize| {
         let mut request = request.clone();
-        request.sampling.seed =
-            request.sampling.seed.map(|seed| seed.wrapping_add(place as u64));
+        request.sampling.seed = request.sampling.seed.map(|seed| seed.wrapping_add(place as u64));
         request
     };
     requests
@@ -406,7 +406,10 @@ fn prompts(value: Option<Value>) -> Result<Vec<Prompt>> {
         Some(Value::String(text)) => return Ok(vec![Prompt::Text(text)]),
         Some(Value::Array(items)) => items,
         Some(other) => {
-            return Err(wrong("prompt", format!("must be a string or an array, got {}", kind(&other))));
+            return Err(wrong(
+                "prompt",
+                format!("must be a string or an array, got {}", kind(&other)),
+            ));
         }
     };
     match items.first() {
@@ -516,7 +519,10 @@ mod tests {
             (json!({ "web_search_options": {} }), "web_search_options"),
             (json!({ "reasoning_effort": "huge" }), "reasoning_effort"),
             (json!({ "chat_template_kwargs": { "x": 1 } }), "chat_template_kwargs.x"),
-            (json!({ "response_format": { "type": "json_schema" } }), "response_format.json_schema"),
+            (
+                json!({ "response_format": { "type": "json_schema" } }),
+                "response_format.json_schema",
+            ),
             (json!({ "response_format": { "type": "grammar" } }), "response_format.type"),
             (json!({ "tools": [{ "type": "custom" }] }), "tools[0].type"),
             (json!({ "options": {} }), "options"),
@@ -537,10 +543,21 @@ mod tests {
         assert_eq!(kinds(json!(["a", "b"])), [text("a"), text("a"), text("b"), text("b")]);
         assert_eq!(kinds(json!([1, 2]))[0], Prompt::Tokens(vec![1, 2]));
         assert_eq!(kinds(json!([[1], [2, 3]]))[2], Prompt::Tokens(vec![2, 3]));
-        for bad in [json!([]), json!([[]]), json!([1, "a"]), json!([-1]), json!([1.5]), json!(7), json!([null])] {
+        for bad in [
+            json!([]),
+            json!([[]]),
+            json!([1, "a"]),
+            json!([-1]),
+            json!([1.5]),
+            json!(7),
+            json!([null]),
+        ] {
             assert!(prompts(bad.clone()).is_err(), "{bad}");
         }
         let error = embeddings(json!({ "model": "m", "input": [] })).unwrap_err();
-        assert_eq!((error.message.as_str(), error.detail("field")), ("input is empty", Some("input")));
+        assert_eq!(
+            (error.message.as_str(), error.detail("field")),
+            ("input is empty", Some("input"))
+        );
     }
 }

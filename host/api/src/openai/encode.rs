@@ -113,7 +113,7 @@ pub fn whole(head: &Head, answers: &[Whole]) -> Value {
     let mut choices = Vec::with_capacity(answers.len());
     for (index, answer) in answers.iter().enumerate() {
         if let Some(usage) = &answer.usage {
-            sum.add(usage, index % head.per_prompt.max(1) == 0);
+            sum.add(usage, index.is_multiple_of(head.per_prompt.max(1)));
         }
         let finish = answer.finish.clone().unwrap_or_else(|| Finish::because("stop"));
         let reason = reason(&finish, !answer.calls.is_empty());
@@ -149,10 +149,7 @@ fn message(answer: &Whole) -> Value {
     let mut message = Map::new();
     message.insert("role".into(), json!("assistant"));
     let silent = answer.text.is_empty() && !answer.calls.is_empty();
-    message.insert(
-        "content".into(),
-        if silent { Value::Null } else { json!(answer.text) },
-    );
+    message.insert("content".into(), if silent { Value::Null } else { json!(answer.text) });
     message.insert("refusal".into(), Value::Null);
     if !answer.reasoning.is_empty() {
         message.insert("reasoning".into(), json!(answer.reasoning));
@@ -175,9 +172,7 @@ fn chat_logprobs(tokens: &[TokenInfo]) -> Value {
     if tokens.is_empty() {
         return Value::Null;
     }
-    let one = |bytes: &[u8], logprob: f32| {
-        json!({ "token": String::from_utf8_lossy(bytes), "logprob": logprob, "bytes": bytes })
-    };
+    let one = |bytes: &[u8], logprob: f32| json!({ "token": String::from_utf8_lossy(bytes), "logprob": logprob, "bytes": bytes });
     let content: Vec<_> = tokens
         .iter()
         .map(|token| {
@@ -306,7 +301,7 @@ impl Stream {
                 json!({ "index": index, "function": { "arguments": "{}" } })
             }
             Event::Usage(usage) => {
-                self.sum.add(usage, choice % self.head.per_prompt.max(1) == 0);
+                self.sum.add(usage, choice.is_multiple_of(self.head.per_prompt.max(1)));
                 return None;
             }
             Event::Finish(finish) => {
@@ -322,7 +317,13 @@ impl Stream {
             .then(|| self.delta(choice, json!({ "tool_calls": [delta] }), &[], None))
     }
 
-    fn delta(&self, choice: usize, delta: Value, tokens: &[TokenInfo], reason: Option<&str>) -> Value {
+    fn delta(
+        &self,
+        choice: usize,
+        delta: Value,
+        tokens: &[TokenInfo],
+        reason: Option<&str>,
+    ) -> Value {
         self.chunk(json!([{
             "index": choice,
             "delta": delta,
@@ -331,7 +332,13 @@ impl Stream {
         }]))
     }
 
-    fn text(&mut self, choice: usize, text: &str, tokens: &[TokenInfo], reason: Option<&str>) -> Value {
+    fn text(
+        &mut self,
+        choice: usize,
+        text: &str,
+        tokens: &[TokenInfo],
+        reason: Option<&str>,
+    ) -> Value {
         let logprobs = text_logprobs(tokens, &mut self.offset);
         self.chunk(json!([{
             "text": text,

@@ -31,7 +31,10 @@ fn message(mut fields: Fields) -> Result<Message> {
         "assistant" => Role::Assistant,
         "tool" => Role::Tool,
         "function" => {
-            return Err(refused(&fields.name("role"), "\"function\" is the older form of \"tool\""));
+            return Err(refused(
+                &fields.name("role"),
+                "\"function\" is the older form of \"tool\"",
+            ));
         }
         _ => {
             return Err(wrong(
@@ -53,7 +56,10 @@ fn message(mut fields: Fields) -> Result<Message> {
             .map(|(place, item)| part(Fields::at(&format!("{path}[{place}]"), item)?))
             .collect::<Result<_>>()?,
         Some(other) => {
-            return Err(wrong(&path, format!("must be a string or an array, got {}", kind(&other))));
+            return Err(wrong(
+                &path,
+                format!("must be a string or an array, got {}", kind(&other)),
+            ));
         }
     };
     // Servers disagree on the name; all of them come back.
@@ -108,10 +114,7 @@ fn part(mut fields: Fields) -> Result<Part> {
             let data = media::decode(&audio.name("data"), &audio.required("data")?)?;
             Ok(Part::Audio(Media { mime: mime.to_owned(), data }))
         }
-        _ => Err(refused(
-            &fields.name("type"),
-            "must be text, image_url or input_audio",
-        )),
+        _ => Err(refused(&fields.name("type"), "must be text, image_url or input_audio")),
     }
 }
 
@@ -120,9 +123,8 @@ fn tool_call(mut fields: Fields, place: usize) -> Result<ToolCall> {
         return Err(refused(&fields.name("type"), "must be \"function\""));
     }
     let id = fields.string("id")?.filter(|id| !id.is_empty());
-    let mut function = fields
-        .object("function")?
-        .ok_or_else(|| wrong(&fields.name("function"), "is required"))?;
+    let mut function =
+        fields.object("function")?.ok_or_else(|| wrong(&fields.name("function"), "is required"))?;
     let name = function.required("name")?;
     // What the model once said stays as it said it, well-formed or not.
     let arguments = match function.take("arguments") {
@@ -181,7 +183,10 @@ mod tests {
             (json!({ "role": "user" }), "messages[0].content"),
             (json!({ "role": "user", "content": 5 }), "messages[0].content"),
             (json!({ "role": "tool", "content": "x" }), "messages[0].tool_call_id"),
-            (json!({ "role": "user", "content": [{ "type": "file" }] }), "messages[0].content[0].type"),
+            (
+                json!({ "role": "user", "content": [{ "type": "file" }] }),
+                "messages[0].content[0].type",
+            ),
             (
                 json!({ "role": "user", "content": [{ "type": "image_url", "image_url": { "url": "http://x/y.png" } }] }),
                 "messages[0].content[0].image_url.url",

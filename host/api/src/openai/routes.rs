@@ -17,6 +17,7 @@ use gristmill_core::{
     request::{EmbedRequest, Prompt},
 };
 use gristmill_router::{Plan, Record, name};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{
@@ -130,7 +131,10 @@ async fn embeddings(
             Input::Tokens(tokens) => {
                 let bytes = plan.backend().detokenize(&plan.info().id, &tokens).await?;
                 String::from_utf8(bytes).map_err(|_| {
-                    wrong(&format!("input[{place}]"), "stands for bytes that are no text; send the text")
+                    wrong(
+                        &format!("input[{place}]"),
+                        "stands for bytes that are no text; send the text",
+                    )
                 })?
             }
         });
@@ -156,25 +160,50 @@ async fn embeddings(
         )
         .into());
     }
-    let data: Vec<_> = rows
-        .iter()
+    let data = rows
+        .into_iter()
         .enumerate()
-        .map(|(index, row)| {
-            let vector = if call.base64 { json!(packed(row)) } else { json!(row) };
-            json!({ "object": "embedding", "index": index, "embedding": vector })
+        .map(|(index, row)| Embedded {
+            object: "embedding",
+            index,
+            embedding: if call.base64 { Vector::Packed(packed(&row)) } else { Vector::Floats(row) },
         })
         .collect();
     let tokens = embeddings.prompt_tokens;
-    let mut response = Json(json!({
-        "object": "list",
-        "data": data,
-        "model": call.model,
-        "usage": { "prompt_tokens": tokens, "total_tokens": tokens },
-    }))
+    let mut response = Json(EmbeddedList {
+        object: "list",
+        data,
+        model: &call.model,
+        usage: json!({ "prompt_tokens": tokens, "total_tokens": tokens }),
+    })
     .into_response();
     name_source(&mut response, &plan.provenance());
     name_unused(&mut response, &call.unused);
     Ok(response)
+}
+
+/// The answer to `/v1/embeddings`. Not a JSON tree: that would hold every number as a double, and
+/// write it as one.
+#[derive(Serialize)]
+struct EmbeddedList<'a> {
+    object: &'static str,
+    data: Vec<Embedded>,
+    model: &'a str,
+    usage: Value,
+}
+
+#[derive(Serialize)]
+struct Embedded {
+    object: &'static str,
+    index: usize,
+    embedding: Vector,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Vector {
+    Floats(Vec<f32>),
+    Packed(String),
 }
 
 async fn models(State(state): State<AppState>) -> Answer {
@@ -191,10 +220,12 @@ async fn models(State(state): State<AppState>) -> Answer {
 async fn model(State(state): State<AppState>, Path(id): Path<String>) -> Answer {
     let key = name::key(&id)?;
     let records = state.router.catalogue().await?;
-    let known = |info: &ModelInfo| catalogue::names(info).iter().any(|name| name::fold(name) == key);
-    let record = records.iter().find(|record| known(&record.info)).ok_or_else(|| {
-        Error::not_found(format!("model '{id}' not found")).with("model", &id)
-    })?;
+    let known =
+        |info: &ModelInfo| catalogue::names(info).iter().any(|name| name::fold(name) == key);
+    let record = records
+        .iter()
+        .find(|record| known(&record.info))
+        .ok_or_else(|| Error::not_found(format!("model '{id}' not found")).with("model", &id))?;
     Ok(Json(entry(&id, record)).into_response())
 }
 
