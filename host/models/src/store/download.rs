@@ -3,7 +3,7 @@
 //! What arrives is appended to `downloads/KEY.part`; beside it `KEY.json` says of what it is a
 //! part. It is continued only when the server confirms that the rest belongs to the same bytes
 //! (`If-Range` with a strong validator, or a digest that is checked at the end anyway), and starts
-//! over otherwise. One process at a time works on a download; others wait and then find the blob.
+//! over otherwise. The caller holds the download's lock, so that nobody else writes to the part.
 
 use std::{
     io::Write,
@@ -69,14 +69,13 @@ pub(super) fn download(
     reporter.digest = known.as_deref();
     reporter.total = wanted.size;
 
-    let key = Digest::of(wanted.url.as_bytes());
-    let _lock = layout.download_lock(&key, &mut reporter)?;
     if let Some(digest) = wanted.sha256
         && let Some(staged) = store.reuse(staging, to, digest, &mut reporter)?
     {
         return Ok(staged);
     }
     layout.folder(Path::new("downloads"))?;
+    let key = Digest::of(wanted.url.as_bytes());
     let name: String = key.hex().chars().take(32).collect();
     let part = Part {
         layout,

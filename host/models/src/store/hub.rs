@@ -85,7 +85,17 @@ pub(super) fn fetch(
         Some(split) => siblings(first, split),
         None => vec![first.to_owned()],
     };
+    let resolve = |file: &str| {
+        client.url(&format!(
+            "/{}/{}/resolve/{commit}/{}",
+            encode(&repo.owner, ""),
+            encode(&repo.name, ""),
+            encode(file, "/")
+        ))
+    };
     let mut fetched = Fetched::default();
+    let key = Digest::of(resolve(first).as_bytes());
+    fetched.lock = Some(store.layout.download_lock(&key, &mut Reporter::new(progress, first))?);
     for (index, file) in files.iter().enumerate() {
         let sibling =
             info.siblings.iter().find(|sibling| sibling.name == *file).ok_or_else(|| {
@@ -94,12 +104,7 @@ pub(super) fn fetch(
         let lfs = sibling.lfs.as_ref();
         let published = lfs.and_then(|lfs| lfs.sha256.as_deref()).and_then(Digest::parse);
         let wanted = Wanted {
-            url: client.url(&format!(
-                "/{}/{}/resolve/{commit}/{}",
-                encode(&repo.owner, ""),
-                encode(&repo.name, ""),
-                encode(file, "/")
-            )),
+            url: resolve(file),
             label: file.clone(),
             // What the caller expects comes before what the server says.
             sha256: if files.len() == 1 { sha256.or(published) } else { published },
@@ -108,7 +113,7 @@ pub(super) fn fetch(
         let to = part_name(index, files.len());
         fetched.files.push(download(store, staging, &client, &wanted, &to, progress)?);
     }
-    fetched.revision = Some(commit);
+    fetched.revision = Some(commit.clone());
     fetched.license = info
         .tags
         .iter()

@@ -5,7 +5,7 @@
 //! to the model's name. Before that last rename the name means what it meant before; whatever else
 //! is left when it fails is unreferenced and removed, by this import or the next.
 
-use std::path::PathBuf;
+use std::{fs::File, path::PathBuf};
 
 use gristmill_core::program::Metadata;
 
@@ -40,6 +40,9 @@ pub(super) struct Fetched {
     pub(super) license: Option<String>,
     /// A name for it, where only the source's answer gives one.
     pub(super) name: Option<Name>,
+    /// The download's lock, held until the model is in the store: who waits for it then finds the
+    /// blob. One for each import, whatever its number of files, or two could wait for each other.
+    pub(super) lock: Option<File>,
 }
 
 impl Store {
@@ -110,7 +113,7 @@ impl Store {
         manifest.license =
             source.license.clone().or(fetched.license).or_else(|| Facts::license(&metadata));
         self.commit(&name, manifest, &fetched.files, &staging)?;
-        drop(staging);
+        drop((staging, fetched.lock));
 
         let name = name.to_string();
         // It is done; wishing to stop comes too late.

@@ -189,7 +189,7 @@ impl Store {
     /// Reads all weights of a model and compares them with their digests.
     ///
     /// # Errors
-    /// `Digest` when they differ; as [`Store::locate`] otherwise.
+    /// `Damaged` when they differ; otherwise as [`Store::locate`].
     pub fn verify(&self, name: &str, progress: &mut dyn Progress) -> Result<Located> {
         let found = self.locate(name)?;
         let manifest = self.manifest(&Name::parse(name)?)?;

