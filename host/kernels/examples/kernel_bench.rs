@@ -7,8 +7,6 @@
     reason = "a measuring tool may fail loudly"
 )]
 
-use std::time::Instant;
-
 use gristmill_kernels::{
     Act, AttentionSpec, Bytes, Job, KvLayer, Matrix, Pool, Quant, attention, isa, linear, ops,
 };
@@ -41,14 +39,27 @@ fn median(mut times: Vec<f64>) -> f64 {
     times[times.len() / 2]
 }
 
+/// Seconds of a clock.
+#[allow(unsafe_code, reason = "std has no processor-time clock")]
+fn seconds(clock: libc::clockid_t) -> f64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the clock exists on Linux, `time` is a live out-parameter.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
+    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+}
+
+/// Median seconds of `f`. With `KERNEL_BENCH_CPU=1` the calling thread's processor time, which
+/// other load on the machine disturbs less (sensible with one thread only).
 fn time(repeats: usize, mut f: impl FnMut()) -> f64 {
+    let cpu = std::env::var_os("KERNEL_BENCH_CPU").is_some();
+    let clock = if cpu { libc::CLOCK_THREAD_CPUTIME_ID } else { libc::CLOCK_MONOTONIC };
     f();
     median(
         (0..repeats)
             .map(|_| {
-                let start = Instant::now();
+                let start = seconds(clock);
                 f();
-                start.elapsed().as_secs_f64()
+                seconds(clock) - start
             })
             .collect(),
     )
@@ -90,7 +101,7 @@ fn gemv(types: &[Quant]) {
         print!("{:5}", quant.name());
         let k = if quant.block_len() == 256 { 1024 } else { 576 };
         for (rows, cols) in [(1536, k), (576, 1536), (4096, 2048)] {
-            for packed in [true, false] {
+            for packed in [true] {
                 let matrices = copies(quant, rows, cols, 128 << 20, packed);
                 let bytes: usize = matrices.iter().map(Matrix::memory).sum();
                 let speed = [1, 2].map(|threads| {

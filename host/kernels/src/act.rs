@@ -5,12 +5,14 @@
 //! that 1.5 * 2^23 times it is exact: a kernel that starts its integer accumulator at the bit
 //! pattern of 1.5 * 2^23 turns it into a scaled float with one exact-input FMA.
 
+use std::cell::RefCell;
+
 use crate::codec::codes::{CLASS_OFFSETS, CLASSES};
 use crate::error::{KernelError, expect_len};
 use crate::isa::Isa;
 use crate::matrix::Matrix;
 use crate::memory::{Buf, Parts};
-use crate::ops::quantize::{Block, quantize_block};
+use crate::ops::quantize::{Block, Blocks, quantize_row};
 use crate::pool::Pool;
 
 /// The float 1.5 * 2^23: integers below 2^22 added to its bit pattern add to its value.
@@ -195,11 +197,19 @@ impl Quantised {
         // About 4096 values are worth a chunk of their own.
         let chunk = (4096 / (cols.max(1) * width)).max(1);
         pool.chunks(tiles, chunk, &|_, range| {
-            for tile in range {
-                view.fill(tile);
-            }
+            BLOCKS.with_borrow_mut(|quantised| {
+                quantised.resize(view.blocks, Block::ZERO);
+                for tile in range {
+                    view.fill(tile, quantised);
+                }
+            });
         });
     }
+}
+
+thread_local! {
+    /// One quantised row.
+    static BLOCKS: RefCell<Blocks> = const { RefCell::new(Vec::new()) };
 }
 
 /// The arrays of a [`Quantised`] while tiles are filled in parallel.
@@ -222,7 +232,7 @@ struct TileView<'a> {
 impl TileView<'_> {
     #[allow(unsafe_code, reason = "each tile is filled by one worker")]
     #[allow(clippy::indexing_slicing, reason = "indices stay inside the tile's slices")]
-    fn fill(&self, tile: usize) {
+    fn fill(&self, tile: usize, quantised: &mut [Block]) {
         let (width, blocks) = (self.width, self.blocks);
         let cells = blocks * width;
         let at = tile * cells;
@@ -238,17 +248,10 @@ impl TileView<'_> {
         };
         for token in 0..width {
             let row = tile * width + token;
-            let values = if row < self.n {
-                &self.x[row * self.cols..(row + 1) * self.cols]
-            } else {
-                &[][..]
-            };
-            let whole = if row < self.n { self.whole } else { 0 };
-            for block in 0..blocks {
-                let q = match values.get(block * 32..block * 32 + 32) {
-                    Some(values) if block < whole => quantize_block(self.isa, values),
-                    _ => Block::ZERO,
-                };
+            let end = row * self.cols + self.whole * 32;
+            let values = if row < self.n { &self.x[row * self.cols..end] } else { &[][..] };
+            quantize_row(self.isa, values, quantised);
+            for (block, q) in quantised.iter().enumerate() {
                 for (unit, four) in q.codes.as_chunks::<4>().0.iter().enumerate() {
                     let to = ((block * 8 + unit) * width + token) * 4;
                     codes[to..to + 4].copy_from_slice(four);

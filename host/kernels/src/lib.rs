@@ -23,6 +23,7 @@ mod panel;
 mod pool;
 mod quant;
 mod selftest;
+mod simd;
 
 pub use act::Act;
 pub use attention::{AttentionSpec, KvLayer, attention};

@@ -58,6 +58,13 @@ impl Store {
         }
     }
 
+    fn slice(&self, range: std::ops::Range<usize>) -> Stored<'_> {
+        match self {
+            Store::Half(h) => Stored::Half(&h[range]),
+            Store::Float(f) => Stored::Float(&f[range]),
+        }
+    }
+
     fn memory(&self) -> usize {
         match self {
             Store::Half(h) => h.len() * 2,
@@ -221,17 +228,27 @@ impl KvLayer {
         (h * self.room + t) * self.padded
     }
 
-    /// Reads a key.
-    pub(crate) fn read_key(&self, h: usize, t: usize, out: &mut [f32]) {
-        let at = self.key_at(h, t);
-        out.iter_mut().enumerate().for_each(|(d, x)| *x = self.keys.get(at + d * TILE));
+    /// Dimensions with padding.
+    pub(super) fn padded(&self) -> usize {
+        self.padded
     }
 
-    /// Reads a value.
-    pub(crate) fn read_value(&self, h: usize, t: usize, out: &mut [f32]) {
-        let at = self.value_at(h, t);
-        out.iter_mut().enumerate().for_each(|(d, x)| *x = self.values.get(at + d));
+    /// Keys from the tile of position `t` of head `h` on, and values from position `t` on. `t` is
+    /// below the room there is.
+    pub(super) fn stored(&self, h: usize, t: usize) -> (Stored<'_>, Stored<'_>) {
+        let end = (h + 1) * self.room * self.padded;
+        let key = (h * self.room + t / TILE * TILE) * self.padded;
+        (self.keys.slice(key..end), self.values.slice(self.value_at(h, t)..end))
     }
+}
+
+/// A run of stored numbers.
+#[derive(Clone, Copy)]
+pub(super) enum Stored<'a> {
+    /// Half floats.
+    Half(&'a [u16]),
+    /// Floats.
+    Float(&'a [f32]),
 }
 
 fn copy_between(to: &mut Store, at: usize, from: &Store, start: usize, len: usize) {

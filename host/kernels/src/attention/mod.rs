@@ -1,6 +1,8 @@
 //! Attention of query rows over sessions' caches.
 
 mod cache;
+mod kernel;
+mod run;
 
 pub use cache::KvLayer;
 
@@ -78,33 +80,6 @@ pub fn attention(
         expect_len("kv heads of the cache", spec.kv_heads, layer.kv_heads())?;
         expect_len("head size of the cache", spec.head_dim, layer.head_dim())?;
     }
-    let _ = pool;
-    let group = spec.heads / spec.kv_heads;
-    let mut key = vec![0.0; spec.head_dim];
-    for ((&(cache, position), q), out) in
-        rows.iter().zip(q.chunks_exact(width)).zip(out.chunks_exact_mut(width))
-    {
-        let Some(layer) = caches.get(cache) else { continue };
-        let heads = q.chunks_exact(spec.head_dim).zip(out.chunks_exact_mut(spec.head_dim));
-        for (h, (q, out)) in heads.enumerate() {
-            let range = spec.visible(position, layer.len());
-            let mut scores: Vec<f32> = range
-                .clone()
-                .map(|t| {
-                    layer.read_key(h / group, t, &mut key);
-                    let s = crate::ops::dot(q, &key) * spec.scale;
-                    spec.softcap.map_or(s, |cap| cap * (s / cap).tanh())
-                })
-                .collect();
-            let sink = spec.sinks.as_ref().and_then(|s| s.get(h)).copied();
-            scores.extend(sink);
-            crate::ops::softmax(&mut scores, 1.0);
-            out.fill(0.0);
-            for (t, weight) in range.zip(&scores) {
-                layer.read_value(h / group, t, &mut key);
-                crate::ops::multiply_add(out, *weight, &key);
-            }
-        }
-    }
+    run::attend(pool, spec, q, rows, caches, out);
     Ok(())
 }

@@ -2,6 +2,26 @@
 
 use super::multiversion;
 
+/// Quantised rows on their way into a tile, reused from row to row.
+pub(crate) type Blocks = Vec<Block>;
+
+multiversion! {
+    /// Quantises the whole blocks of a row into `blocks`, the rest of which becomes zero.
+    pub(crate) fn quantize_row_now / quantize_row = row_body(x: &[f32], blocks: &mut [Block])
+}
+
+#[inline(always)]
+fn row_body<const FMA: bool>(x: &[f32], blocks: &mut [Block]) {
+    let (whole, _) = x.as_chunks::<32>();
+    let used = whole.len().min(blocks.len());
+    for (block, x) in blocks.iter_mut().zip(whole) {
+        *block = quantize_body::<FMA>(x);
+    }
+    for block in blocks.iter_mut().skip(used) {
+        *block = Block::ZERO;
+    }
+}
+
 /// 32 quantised values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Block {

@@ -29,35 +29,39 @@ thread_local! {
 
 /// # Safety
 /// The processor has AVX-512 VNNI, and the product's ranges hold, with tiles of [`WIDTH`].
-#[inline(always)]
 pub(super) unsafe fn run<F: Format>(p: &Product<'_>) {
+    // The closure itself is not compiled for AVX-512: the work is in a function that is.
+    // SAFETY: the caller's promises, passed on.
+    SCRATCH.with_borrow_mut(|scratch| unsafe { groups::<F>(p, scratch) });
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni")]
+unsafe fn groups<F: Format>(p: &Product<'_>, scratch: &mut Scratch) {
     let blocks = p.supers * F::BLOCKS;
     let tiles = p.tokens.div_ceil(WIDTH);
     // Tiles whose codes and scales fit the cache.
-    let together = (ACTIVATIONS / (blocks * (32 + 16) * WIDTH)).max(8);
-    SCRATCH.with_borrow_mut(|scratch| {
-        scratch.codes.resize(blocks * 8 * 2 * 64);
-        scratch.scales.resize(blocks * 2 * 2 * 16);
-        let mut tile = 0;
-        while tile < tiles {
-            let end = (tile + together).min(tiles);
-            let mut row = p.first_row;
-            let mut weights = p.weights.as_ptr();
-            while row < p.end_row {
-                // SAFETY: one or two whole panels are left; the scratch holds two.
-                unsafe {
-                    if row + ROWS < p.end_row {
-                        group::<F, 2>(p, scratch, weights, row, tile, end);
-                    } else {
-                        group::<F, 1>(p, scratch, weights, row, tile, end);
-                    }
-                    weights = weights.wrapping_add(2 * p.panel_bytes);
+    let together = (ACTIVATIONS / (blocks * (32 + 16) * WIDTH).max(1)).max(8);
+    scratch.codes.resize(blocks * 8 * 2 * 64);
+    scratch.scales.resize(blocks * 2 * 2 * 16);
+    let mut tile = 0;
+    while tile < tiles {
+        let end = (tile + together).min(tiles);
+        let mut row = p.first_row;
+        let mut weights = p.weights.as_ptr();
+        while row < p.end_row {
+            // SAFETY: one or two whole panels are left; the scratch holds two.
+            unsafe {
+                if row + ROWS < p.end_row {
+                    group::<F, 2>(p, scratch, weights, row, tile, end);
+                } else {
+                    group::<F, 1>(p, scratch, weights, row, tile, end);
                 }
-                row += 2 * ROWS;
+                weights = weights.wrapping_add(2 * p.panel_bytes);
             }
-            tile = end;
+            row += 2 * ROWS;
         }
-    });
+        tile = end;
+    }
 }
 
 /// `R` panels times the tiles `from..to`.

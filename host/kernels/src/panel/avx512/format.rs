@@ -63,10 +63,17 @@ unsafe fn nibbles(p: *const u8) -> [__m512i; 8] {
     // SAFETY: the caller's promise.
     unsafe {
         let mask = _mm512_set1_epi8(15);
-        let v = [vector(p, 0), vector(p, 1), vector(p, 2), vector(p, 3)];
-        let low = v.map(|v| _mm512_and_si512(v, mask));
-        let high = v.map(|v| _mm512_and_si512(_mm512_srli_epi16::<4>(v), mask));
-        [low[0], low[1], low[2], low[3], high[0], high[1], high[2], high[3]]
+        let (a, b, c, d) = (vector(p, 0), vector(p, 1), vector(p, 2), vector(p, 3));
+        [
+            _mm512_and_si512(a, mask),
+            _mm512_and_si512(b, mask),
+            _mm512_and_si512(c, mask),
+            _mm512_and_si512(d, mask),
+            _mm512_and_si512(_mm512_srli_epi16::<4>(a), mask),
+            _mm512_and_si512(_mm512_srli_epi16::<4>(b), mask),
+            _mm512_and_si512(_mm512_srli_epi16::<4>(c), mask),
+            _mm512_and_si512(_mm512_srli_epi16::<4>(d), mask),
+        ]
     }
 }
 
@@ -164,7 +171,16 @@ impl Format for Q8_0 {
         // SAFETY: offsets of the layout, inside the super-block.
         unsafe {
             let p = data.add(64 + j * 512);
-            [0, 1, 2, 3, 4, 5, 6, 7].map(|i| vector(p, i))
+            [
+                vector(p, 0),
+                vector(p, 1),
+                vector(p, 2),
+                vector(p, 3),
+                vector(p, 4),
+                vector(p, 5),
+                vector(p, 6),
+                vector(p, 7),
+            ]
         }
     }
 
@@ -196,14 +212,17 @@ unsafe fn head_k(data: *const u8) -> HeadK {
         let six = _mm512_set1_epi8(63);
         let top = _mm512_set1_epi8(0x3c);
         let two = _mm512_set1_epi8(3);
-        // Two bits from above bit 6 and four bits shifted above them.
-        let low2 = |x| _mm512_and_si512(_mm512_srli_epi16::<6>(x), two);
+        // The low two bits of blocks 4-7 come from above bit 6, the rest from `c`.
+        let (a_low, b_low) = (
+            _mm512_and_si512(_mm512_srli_epi16::<6>(a), two),
+            _mm512_and_si512(_mm512_srli_epi16::<6>(b), two),
+        );
         let minus = _mm512_set1_ps(-0.0);
         HeadK {
             d: halves(data),
             m: _mm512_xor_ps(halves(data.add(32)), minus),
-            sc: [_mm512_and_si512(a, six), merge(low2(a), _mm512_slli_epi16::<2>(c), top)],
-            mn: [_mm512_and_si512(b, six), merge(low2(b), _mm512_srli_epi16::<2>(c), top)],
+            sc: [_mm512_and_si512(a, six), merge(a_low, _mm512_slli_epi16::<2>(c), top)],
+            mn: [_mm512_and_si512(b, six), merge(b_low, _mm512_srli_epi16::<2>(c), top)],
         }
     }
 }
@@ -312,12 +331,16 @@ impl Format for Q6K {
     #[inline(always)]
     unsafe fn scales(d: __m512, data: *const u8, j: usize) -> Scales {
         // SAFETY: offsets of the layout, inside the super-block.
-        unsafe {
-            let scale = |p: *const u8| {
-                let eight = _mm_loadu_si128(p.cast());
-                _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(eight)))
-            };
-            (scale(data.add(32 * j)), scale(data.add(32 * j + 16)))
-        }
+        unsafe { (eight(d, data.add(32 * j)), eight(d, data.add(32 * j + 16))) }
+    }
+}
+
+/// 16 signed 8-bit scales times `d`.
+#[inline(always)]
+unsafe fn eight(d: __m512, p: *const u8) -> __m512 {
+    // SAFETY: the caller passes 16 readable bytes.
+    unsafe {
+        let scales = _mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast()));
+        _mm512_mul_ps(d, _mm512_cvtepi32_ps(scales))
     }
 }

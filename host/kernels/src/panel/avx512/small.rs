@@ -64,7 +64,7 @@ unsafe fn panel<F: Format, const N: usize>(p: &Product<'_>, weights: *const u8) 
                 let b = s * F::BLOCKS + j;
                 for n in 0..N {
                     let cell = b * N + n;
-                    let x = |u: usize| _mm512_set1_epi32(codes.add((b * 8 + u) * N + n).read());
+                    let x = codes.add(b * 8 * N + n);
                     let dx = _mm512_set1_ps(*scale.add(cell));
                     let mx = _mm512_set1_ps(*magic.add(cell));
                     let (first, second) = if F::SIXTEENS {
@@ -75,8 +75,12 @@ unsafe fn panel<F: Format, const N: usize>(p: &Product<'_>, weights: *const u8) 
                     let mut low = _mm512_set1_epi32(first);
                     let mut high = _mm512_set1_epi32(second);
                     for u in 0..4 {
-                        low = _mm512_dpbusd_epi32(low, w[u], x(u));
-                        high = _mm512_dpbusd_epi32(high, w[u + 4], x(u + 4));
+                        low = _mm512_dpbusd_epi32(low, w[u], _mm512_set1_epi32(*x.add(u * N)));
+                        high = _mm512_dpbusd_epi32(
+                            high,
+                            w[u + 4],
+                            _mm512_set1_epi32(*x.add((u + 4) * N)),
+                        );
                     }
                     if F::SIXTEENS {
                         let t = _mm512_fmadd_ps(_mm512_castsi512_ps(low), dx, mx);

@@ -1,0 +1,307 @@
+//! How an attention is cut into tasks, and how their results come together.
+//!
+//! A task is some consecutive queries of one cache, one key head with all its query heads, and a
+//! range of keys. Single queries (decoding) are cut every [`SPLIT`] keys, so that a long context
+//! spreads over the workers; the cuts depend on positions only, and the parts are merged in order.
+#![allow(unsafe_code, reason = "workers write disjoint parts of one output")]
+#![allow(clippy::indexing_slicing, reason = "tasks are built from ranges checked by the caller")]
+
+use std::cell::RefCell;
+use std::ops::Range;
+
+use super::AttentionSpec;
+use super::cache::{KvLayer, Stored, TILE};
+use super::kernel::{BLOCK, Kernels, Queries, Running};
+use crate::isa::Isa;
+use crate::memory::{Buf, Parts};
+use crate::pool::Pool;
+
+/// Keys per task of a single query. A multiple of [`BLOCK`].
+const SPLIT: usize = 512;
+
+/// Some queries, a key head and a range of keys.
+struct Task {
+    rows: Range<usize>,
+    cache: usize,
+    head: usize,
+    keys: Range<usize>,
+    /// Where the partial result goes, in units of (value row + 2), if the keys were split.
+    partial: Option<usize>,
+}
+
+/// A query head whose parts must be merged: row, head, first part, number of parts.
+type Merge = (usize, usize, usize, usize);
+
+#[derive(Default)]
+struct Plan {
+    tasks: Vec<Task>,
+    merges: Vec<Merge>,
+    partials: Buf<f32>,
+}
+
+/// A worker's buffers.
+#[derive(Default)]
+struct Scratch {
+    queries: Buf<f32>,
+    scores: Buf<f32>,
+    sums: Buf<f32>,
+    running: Vec<Running>,
+}
+
+thread_local! {
+    static PLAN: RefCell<Plan> = RefCell::default();
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+/// [`super::attention`] with everything checked.
+pub(super) fn attend(
+    pool: &Pool,
+    spec: &AttentionSpec,
+    q: &[f32],
+    rows: &[(usize, usize)],
+    caches: &[&KvLayer],
+    out: &mut [f32],
+) {
+    PLAN.with_borrow_mut(|plan| {
+        plan.cut(spec, rows, caches);
+        let group = spec.heads / spec.kv_heads;
+        let width = spec.head_dim + 2;
+        let parts: usize = plan.merges.iter().map(|m| m.3).sum();
+        let out = Parts::new(out);
+        let Plan { tasks, merges, partials } = plan;
+        let partials = Parts::new(partials.resize(parts * width));
+        pool.chunks(tasks.len(), 1, &|_, range| {
+            for task in &tasks[range] {
+                SCRATCH.with_borrow_mut(|scratch| {
+                    let work = Work { isa: pool.isa(), spec, group, q, rows, caches };
+                    work.run(task, scratch, &partials, &out);
+                });
+            }
+        });
+        if merges.is_empty() {
+            return;
+        }
+        let heads = 1 + 4096 / (spec.head_dim * 4);
+        pool.chunks(merges.len(), heads, &|_, range| {
+            for &(row, head, first, count) in &merges[range] {
+                let at = (row * spec.heads + head) * spec.head_dim;
+                // SAFETY: the first phase is over, so partials are only read; every query head has
+                // one merge, so outputs do not overlap.
+                let (parts, out) = unsafe {
+                    (
+                        partials.part(first * width..(first + count) * width),
+                        out.part(at..at + spec.head_dim),
+                    )
+                };
+                merge(parts, width, sink(spec, head), out);
+            }
+        });
+    });
+}
+
+impl Plan {
+    fn cut(&mut self, spec: &AttentionSpec, rows: &[(usize, usize)], caches: &[&KvLayer]) {
+        self.tasks.clear();
+        self.merges.clear();
+        let group = spec.heads / spec.kv_heads;
+        // About 48 query rows a task keep keys and values in the first-level cache.
+        let together = (if spec.head_dim > 128 { 24 } else { 48 } / group).max(1);
+        let mut first = 0;
+        let mut partial = 0;
+        while first < rows.len() {
+            let (cache, position) = rows[first];
+            let mut end = first + 1;
+            while end < rows.len()
+                && end - first < together
+                && rows[end] == (cache, position + end - first)
+            {
+                end += 1;
+            }
+            let len = caches[cache].len();
+            let low = spec.visible(position, len);
+            let high = spec.visible(position + end - first - 1, len);
+            let keys = low.start.min(high.start)..low.end.max(high.end);
+            let single = end - first == 1;
+            // Cuts lie at multiples of the split, whatever the range starts with.
+            let cuts = (keys.start / SPLIT)..keys.end.div_ceil(SPLIT).max(keys.start / SPLIT + 1);
+            for head in 0..spec.kv_heads {
+                if !single || cuts.len() == 1 {
+                    let (rows, keys) = (first..end, keys.clone());
+                    self.tasks.push(Task { rows, cache, head, keys, partial: None });
+                    continue;
+                }
+                for cut in cuts.clone() {
+                    let keys = keys.start.max(cut * SPLIT)..keys.end.min((cut + 1) * SPLIT);
+                    let at = partial + cut - cuts.start;
+                    let rows = first..end;
+                    // The group's heads follow each other, each with all its parts.
+                    self.tasks.push(Task { rows, cache, head, keys, partial: Some(at) });
+                }
+                for g in 0..group {
+                    let at = partial + g * cuts.len();
+                    self.merges.push((first, head * group + g, at, cuts.len()));
+                }
+                partial += group * cuts.len();
+            }
+            first = end;
+        }
+        // Longest first, so that the last tasks are small. A stable order of equals.
+        self.tasks.sort_by_key(|task| std::cmp::Reverse(task.keys.len() * task.rows.len()));
+    }
+}
+
+/// What all tasks share.
+struct Work<'a> {
+    isa: Isa,
+    spec: &'a AttentionSpec,
+    group: usize,
+    q: &'a [f32],
+    rows: &'a [(usize, usize)],
+    caches: &'a [&'a KvLayer],
+}
+
+impl Work<'_> {
+    fn run(
+        &self,
+        task: &Task,
+        scratch: &mut Scratch,
+        partials: &Parts<'_, f32>,
+        out: &Parts<'_, f32>,
+    ) {
+        let spec = self.spec;
+        let (dim, group) = (spec.head_dim, self.group);
+        let cache = self.caches[task.cache];
+        let padded = cache.padded();
+        let count = task.rows.len() * group;
+        let queries = scratch.queries.resize(count * dim);
+        for (i, row) in task.rows.clone().enumerate() {
+            let from = (row * spec.heads + task.head * group) * dim;
+            let to = &mut queries[i * group * dim..(i + 1) * group * dim];
+            for (to, from) in to.iter_mut().zip(&self.q[from..from + group * dim]) {
+                *to = from * spec.scale;
+            }
+        }
+        let sums = scratch.sums.resize(count * padded);
+        sums.fill(0.0);
+        scratch.running.clear();
+        scratch.running.resize(count, Running::START);
+        let scores = scratch.scores.resize(count * BLOCK);
+        let view = Queries { start: queries.as_ptr(), count, dim, padded };
+        let kernels = Kernels::of(self.isa);
+        let mut start = task.keys.start / TILE * TILE;
+        while start < task.keys.end {
+            let end = (start + BLOCK).min(task.keys.end);
+            let tiles = (end - start).div_ceil(TILE);
+            let (keys, values) = cache.stored(task.head, start);
+            // SAFETY: the instruction set is offered (a pool's never exceeds that). The cache has
+            // room for whole tiles up to `end`, checked by the slices; queries, scores and sums
+            // have `count` rows.
+            unsafe {
+                match keys {
+                    Stored::Half(k) => {
+                        let k = &k[..tiles * TILE * padded];
+                        (kernels.scores_half)(view, k.as_ptr(), tiles, scores.as_mut_ptr());
+                    }
+                    Stored::Float(k) => {
+                        let k = &k[..tiles * TILE * padded];
+                        (kernels.scores_float)(view, k.as_ptr(), tiles, scores.as_mut_ptr());
+                    }
+                }
+            }
+            for (m, scores) in scores.as_chunks_mut::<BLOCK>().0.iter_mut().enumerate() {
+                let position = self.rows[task.rows.start + m / group].1;
+                let visible = spec.visible(position, cache.len());
+                let from = visible.start.max(task.keys.start).max(start) - start;
+                let to = visible.end.min(end).saturating_sub(start);
+                scores[to.min(BLOCK)..].fill(f32::NEG_INFINITY);
+                scores[..from.min(BLOCK)].fill(f32::NEG_INFINITY);
+                let running = &mut scratch.running[m];
+                // SAFETY: the instruction set is offered.
+                unsafe { (kernels.softmax)(scores, running, spec.softcap.unwrap_or(0.0)) };
+                if running.rescale != 1.0 {
+                    let row = &mut sums[m * padded..(m + 1) * padded];
+                    row.iter_mut().for_each(|x| *x *= running.rescale);
+                }
+            }
+            // Values that no query of the task sees are left alone: they may be anything.
+            let skip = task.keys.start.saturating_sub(start);
+            let count = end - start - skip;
+            // SAFETY: as above; the slices check that the values are there.
+            unsafe {
+                let weights = scores.as_ptr().add(skip);
+                let sums = sums.as_mut_ptr();
+                match values {
+                    Stored::Half(v) => {
+                        let v = &v[skip * padded..(skip + count) * padded];
+                        (kernels.values_half)(view, weights, v.as_ptr(), count, sums);
+                    }
+                    Stored::Float(v) => {
+                        let v = &v[skip * padded..(skip + count) * padded];
+                        (kernels.values_float)(view, weights, v.as_ptr(), count, sums);
+                    }
+                }
+            }
+            start += BLOCK;
+        }
+        for (m, running) in scratch.running.iter().enumerate() {
+            let sums = &sums[m * padded..m * padded + dim];
+            let head = task.head * group + m % group;
+            let row = task.rows.start + m / group;
+            match task.partial {
+                None => {
+                    let at = (row * spec.heads + head) * dim;
+                    // SAFETY: this row and head belong to this task alone.
+                    let out = unsafe { out.part(at..at + dim) };
+                    let factor = normalise(*running, sink(spec, head));
+                    out.iter_mut().zip(sums).for_each(|(out, sum)| *out = sum * factor);
+                }
+                Some(part) => {
+                    let width = dim + 2;
+                    let parts = self.parts_of(task);
+                    let at = (part + m * parts) * width;
+                    // SAFETY: this part of this head belongs to this task alone.
+                    let part = unsafe { partials.part(at..at + width) };
+                    part[0] = running.most;
+                    part[1] = running.total;
+                    part[2..].copy_from_slice(sums);
+                }
+            }
+        }
+    }
+
+    /// Number of parts the keys of the task's query were cut into.
+    fn parts_of(&self, task: &Task) -> usize {
+        let (cache, position) = self.rows[task.rows.start];
+        let keys = self.spec.visible(position, self.caches[cache].len());
+        keys.end.div_ceil(SPLIT) - keys.start / SPLIT
+    }
+}
+
+fn sink(spec: &AttentionSpec, head: usize) -> f32 {
+    spec.sinks.as_ref().map_or(f32::NEG_INFINITY, |sinks| sinks[head])
+}
+
+/// What a row's sums are multiplied with.
+fn normalise(running: Running, sink: f32) -> f32 {
+    let most = running.most.max(sink);
+    if most == f32::NEG_INFINITY && !running.total.is_nan() {
+        return 0.0;
+    }
+    let share = if running.most == most { 1.0 } else { (running.most - most).exp() };
+    let total = running.total * share + (sink - most).exp();
+    share / total
+}
+
+/// Joins the parts of one query head, in order.
+fn merge(parts: &[f32], width: usize, sink: f32, out: &mut [f32]) {
+    let most = parts.chunks_exact(width).fold(f32::NEG_INFINITY, |m, part| m.max(part[0]));
+    let mut running = Running { most, total: 0.0, rescale: 1.0 };
+    out.fill(0.0);
+    for part in parts.chunks_exact(width) {
+        let share = if part[0] == most { 1.0 } else { (part[0] - most).exp() };
+        running.total += part[1] * share;
+        crate::ops::multiply_add(out, share, &part[2..]);
+    }
+    let factor = normalise(running, sink);
+    out.iter_mut().for_each(|x| *x *= factor);
+}

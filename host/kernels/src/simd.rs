@@ -1,0 +1,177 @@
+//! Sixteen floats at a time, on each instruction set: what the float kernels are written with.
+#![allow(unsafe_code, reason = "vector loads and stores through pointers")]
+
+use crate::codec::half_to_f32;
+
+/// Sixteen floats. All functions are inlined into code compiled for the instruction set; calling
+/// them elsewhere is undefined where the processor lacks it.
+pub(crate) trait Lanes: Copy {
+    /// # Safety
+    /// The instruction set is there.
+    unsafe fn splat(x: f32) -> Self;
+    /// # Safety
+    /// The instruction set is there; 16 floats are readable.
+    unsafe fn load(p: *const f32) -> Self;
+    /// # Safety
+    /// The instruction set is there; 16 half floats are readable.
+    unsafe fn load_half(p: *const u16) -> Self;
+    /// # Safety
+    /// The instruction set is there; 16 floats are writable.
+    unsafe fn store(self, p: *mut f32);
+    /// `self * b + c`.
+    ///
+    /// # Safety
+    /// The instruction set is there.
+    unsafe fn fma(self, b: Self, c: Self) -> Self;
+}
+
+/// Stored numbers that load as floats.
+pub(crate) trait Element: Copy {
+    /// # Safety
+    /// The instruction set is there; 16 numbers are readable.
+    unsafe fn load<V: Lanes>(p: *const Self) -> V;
+}
+
+impl Element for f32 {
+    #[inline(always)]
+    unsafe fn load<V: Lanes>(p: *const f32) -> V {
+        // SAFETY: the caller's promise.
+        unsafe { V::load(p) }
+    }
+}
+
+impl Element for u16 {
+    #[inline(always)]
+    unsafe fn load<V: Lanes>(p: *const u16) -> V {
+        // SAFETY: the caller's promise.
+        unsafe { V::load_half(p) }
+    }
+}
+
+/// Plain code.
+#[derive(Clone, Copy)]
+pub(crate) struct Plain([f32; 16]);
+
+impl Lanes for Plain {
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> Self {
+        Plain([x; 16])
+    }
+
+    #[inline(always)]
+    unsafe fn load(p: *const f32) -> Self {
+        // SAFETY: the caller's promise; floats in buffers are aligned to their size.
+        Plain(unsafe { p.cast::<[f32; 16]>().read_unaligned() })
+    }
+
+    #[inline(always)]
+    unsafe fn load_half(p: *const u16) -> Self {
+        // SAFETY: the caller's promise.
+        Plain(unsafe { p.cast::<[u16; 16]>().read_unaligned() }.map(half_to_f32))
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, p: *mut f32) {
+        // SAFETY: the caller's promise.
+        unsafe { p.cast::<[f32; 16]>().write_unaligned(self.0) };
+    }
+
+    #[inline(always)]
+    unsafe fn fma(self, b: Self, c: Self) -> Self {
+        let mut out = c.0;
+        for ((out, a), b) in out.iter_mut().zip(self.0).zip(b.0) {
+            *out += a * b;
+        }
+        Plain(out)
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+pub(crate) use x86::{Avx2, Avx512};
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod x86 {
+    use std::arch::x86_64::*;
+
+    use super::Lanes;
+
+    /// Two vectors of eight.
+    #[derive(Clone, Copy)]
+    pub(crate) struct Avx2(__m256, __m256);
+
+    impl Lanes for Avx2 {
+        #[inline(always)]
+        unsafe fn splat(x: f32) -> Self {
+            // SAFETY: the caller's promise, here and below.
+            unsafe { Avx2(_mm256_set1_ps(x), _mm256_set1_ps(x)) }
+        }
+
+        #[inline(always)]
+        unsafe fn load(p: *const f32) -> Self {
+            // SAFETY: as above.
+            unsafe { Avx2(_mm256_loadu_ps(p), _mm256_loadu_ps(p.add(8))) }
+        }
+
+        #[inline(always)]
+        unsafe fn load_half(p: *const u16) -> Self {
+            // SAFETY: as above.
+            unsafe {
+                Avx2(
+                    _mm256_cvtph_ps(_mm_loadu_si128(p.cast())),
+                    _mm256_cvtph_ps(_mm_loadu_si128(p.add(8).cast())),
+                )
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn store(self, p: *mut f32) {
+            // SAFETY: as above.
+            unsafe {
+                _mm256_storeu_ps(p, self.0);
+                _mm256_storeu_ps(p.add(8), self.1);
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn fma(self, b: Self, c: Self) -> Self {
+            // SAFETY: as above.
+            unsafe { Avx2(_mm256_fmadd_ps(self.0, b.0, c.0), _mm256_fmadd_ps(self.1, b.1, c.1)) }
+        }
+    }
+
+    /// One vector of sixteen.
+    #[derive(Clone, Copy)]
+    pub(crate) struct Avx512(__m512);
+
+    impl Lanes for Avx512 {
+        #[inline(always)]
+        unsafe fn splat(x: f32) -> Self {
+            // SAFETY: the caller's promise, here and below.
+            unsafe { Avx512(_mm512_set1_ps(x)) }
+        }
+
+        #[inline(always)]
+        unsafe fn load(p: *const f32) -> Self {
+            // SAFETY: as above.
+            unsafe { Avx512(_mm512_loadu_ps(p)) }
+        }
+
+        #[inline(always)]
+        unsafe fn load_half(p: *const u16) -> Self {
+            // SAFETY: as above.
+            unsafe { Avx512(_mm512_cvtph_ps(_mm256_loadu_si256(p.cast()))) }
+        }
+
+        #[inline(always)]
+        unsafe fn store(self, p: *mut f32) {
+            // SAFETY: as above.
+            unsafe { _mm512_storeu_ps(p, self.0) };
+        }
+
+        #[inline(always)]
+        unsafe fn fma(self, b: Self, c: Self) -> Self {
+            // SAFETY: as above.
+            unsafe { Avx512(_mm512_fmadd_ps(self.0, b.0, c.0)) }
+        }
+    }
+}
