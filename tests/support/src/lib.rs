@@ -6,5 +6,6 @@
 
 pub mod fetch;
 pub mod gguf;
+pub mod guests;
 pub mod models;
 pub mod vocabulary;
