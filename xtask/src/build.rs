@@ -32,11 +32,12 @@ pub(crate) fn plugins(pin: bool) -> Result<()> {
     Ok(())
 }
 
-/// Lays out `target/dist` with an optimised host; the path of its binary.
-pub(crate) fn dist() -> Result<PathBuf> {
+/// Lays out `target/dist` with an optimised host, or `target/dist-dev` with the one the tests have
+/// built already; the path of its binary.
+pub(crate) fn dist(optimised: bool) -> Result<PathBuf> {
     let built = components()?;
-    let binary = host(true)?;
-    let dist = root().join("target/dist");
+    let binary = host(optimised)?;
+    let dist = root().join("target").join(if optimised { "dist" } else { "dist-dev" });
     let share = dist.join("share/gristmill");
     for folder in ["bin", "share/gristmill/plugins"] {
         fs::create_dir_all(dist.join(folder))?;

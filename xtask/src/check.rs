@@ -22,7 +22,9 @@ pub(crate) fn check() -> Result<()> {
     for (manifest, _) in OTHERS {
         run(cargo().args(["fmt", "--all", "--check", "--manifest-path", manifest]))?;
     }
-    run(cargo().args(["clippy", "--workspace", "--all-targets", "--locked", "--quiet"]).args(DENY))?;
+    run(cargo()
+        .args(["clippy", "--workspace", "--all-targets", "--locked", "--quiet"])
+        .args(DENY))?;
     for (manifest, target) in OTHERS.iter().take(3) {
         let mut command = cargo();
         command.args(["clippy", "--all", "--locked", "--quiet", "--manifest-path", manifest]);

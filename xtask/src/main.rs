@@ -35,7 +35,7 @@ fn main() -> Result<()> {
         "test" => test::test(&rest),
         "check" => check::check(),
         "plugins" => build::plugins(rest.iter().any(|arg| arg == "--pin")),
-        "dist" => build::dist().map(|_| ()),
+        "dist" => build::dist(true).map(|_| ()),
         "bench" => bench::run(&rest),
         "setup" => setup::all(),
         "help" | "--help" | "-h" => {

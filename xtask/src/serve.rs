@@ -11,14 +11,14 @@ const DEMO: &str = "smollm2";
 
 /// Serves until interrupted; further arguments go to `gristmill serve`.
 pub(crate) fn serve(arguments: &[String]) -> Result<()> {
-    let binary = build::dist()?;
+    let binary = build::dist(true)?;
     run(Command::new(&binary).args(["pull", DEMO]))?;
     run(Command::new(&binary).arg("serve").args(arguments))
 }
 
 /// One answer on the command line.
 pub(crate) fn run_model(arguments: &[String]) -> Result<()> {
-    let binary = build::dist()?;
+    let binary = build::dist(true)?;
     run(Command::new(&binary).args(["pull", DEMO]))?;
     run(Command::new(&binary).arg("run").args(arguments))
 }

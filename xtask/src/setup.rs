@@ -4,12 +4,9 @@ use anyhow::{Result, bail};
 
 use crate::shell::{exists, output, program, run};
 
-/// Debian packages, each with the program that shows it is there and what needs it.
-const PACKAGES: [(&str, &str, &str); 3] = [
-    ("build-essential", "cc", "C parts of dependencies"),
-    ("cmake", "cmake", "the reference llama.cpp of the tests"),
-    ("curl", "curl", "the client tests"),
-];
+/// Debian packages: C parts of dependencies, the llama.cpp that the tests compare with (its bindings
+/// are made with libclang), the client tests.
+const PACKAGES: [&str; 5] = ["build-essential", "cmake", "libclang-dev", "curl", "python3-venv"];
 
 /// Everything the tests need.
 pub(crate) fn all() -> Result<()> {
@@ -35,11 +32,11 @@ pub(crate) fn wasm_target() -> Result<()> {
 
 /// The Debian packages.
 fn packages() -> Result<()> {
-    let missing: Vec<&str> = PACKAGES
-        .iter()
-        .filter(|(_, probe, _)| !exists(probe, "--version"))
-        .map(|(name, ..)| *name)
-        .collect();
+    if !exists("dpkg-query", "--version") {
+        eprintln!("note: not Debian; the tests need {}", PACKAGES.join(", "));
+        return Ok(());
+    }
+    let missing: Vec<&str> = PACKAGES.into_iter().filter(|package| !installed(package)).collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -49,6 +46,11 @@ fn packages() -> Result<()> {
     }
     run(program("apt-get").args(["update", "-q"]))?;
     run(program("apt-get").args(["install", "-y", "-q"]).args(&missing))
+}
+
+fn installed(package: &str) -> bool {
+    output(program("dpkg-query").args(["--show", "--showformat=${db:Status-Status}", package]))
+        .is_ok_and(|status| status == "installed")
 }
 
 /// The test runner.

@@ -27,14 +27,16 @@ pub(crate) fn test(filter: &[String]) -> Result<()> {
 
 /// Logits against llama.cpp, which only this crate compiles.
 fn reference() -> Result<()> {
-    run(cargo()
-        .args(["test", "--release", "--locked", "--manifest-path", "tests/reference/Cargo.toml"])
-        .args(["--target-dir", "target/reference", "--", "--nocapture"]))
+    run(cargo().args(["nextest", "run", "--locked", "--package", "gristmill-reference"]).args([
+        "--features",
+        "llama",
+        "--no-capture",
+    ]))
 }
 
 /// Unmodified clients against the distribution.
 fn clients() -> Result<()> {
-    let binary = build::dist()?;
+    let binary = build::dist(false)?;
     let python = venv(&root().join("target/clients"))?;
     run(program(&python)
         .args(["-m", "pytest", "-q", "tests/clients"])

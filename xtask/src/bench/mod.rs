@@ -71,7 +71,7 @@ fn options(args: &[String]) -> Result<Options> {
 /// Measures and prints.
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let options = options(args)?;
-    let binary = build::dist()?;
+    let binary = build::dist(true)?;
     shell::run(cargo().args(["build", "--quiet", "--release", "--package", "gristmill-testing"]))?;
     let ours = Engine::Ours(binary.clone());
     let theirs = match &options.reference {
