@@ -99,3 +99,22 @@ fn claims() -> Vec<Claim> {
     ]);
     claims
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gristmill_plugin::{Support, extra};
+
+    #[test]
+    fn it_claims_each_capability_once_and_leaves_the_models_to_the_store() {
+        let descriptor = Cpu::describe();
+        assert_eq!(extra(&descriptor.extras, "models"), Some("store"));
+        assert!(Cpu::models().unwrap().is_empty());
+        let names: Vec<&str> = descriptor.claims.iter().map(|claim| claim.name.as_str()).collect();
+        for name in &names {
+            assert_eq!(names.iter().filter(|other| *other == name).count(), 1, "{name}");
+        }
+        let tools = descriptor.claims.iter().find(|claim| claim.name == "tools.calling").unwrap();
+        assert_eq!(tools.support, Support::Conditional("model.tools.calling".to_owned()));
+    }
+}
