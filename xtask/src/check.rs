@@ -7,12 +7,11 @@ use crate::{
     shell::{cargo, exists, run},
 };
 
-/// Workspaces beside the host's, and the target their code is for.
-const OTHERS: [(&str, Option<&str>); 4] = [
-    ("sdk/rust/Cargo.toml", None),
-    ("plugins/Cargo.toml", Some("wasm32-wasip2")),
-    ("tests/guests/Cargo.toml", Some("wasm32-wasip2")),
-    ("tests/reference/Cargo.toml", None),
+/// Workspaces beside the host's, and how their code is meant to be built.
+const OTHERS: [(&str, &[&str]); 3] = [
+    ("sdk/rust/Cargo.toml", &["--all-features", "--all-targets"]),
+    ("plugins/Cargo.toml", &["--target", "wasm32-wasip2"]),
+    ("tests/guests/Cargo.toml", &["--target", "wasm32-wasip2"]),
 ];
 
 /// All of it. Tidy rules and the contract's own check are tests of `xtask` and `host/sandbox`.
@@ -25,13 +24,11 @@ pub(crate) fn check() -> Result<()> {
     run(cargo()
         .args(["clippy", "--workspace", "--all-targets", "--locked", "--quiet"])
         .args(DENY))?;
-    for (manifest, target) in OTHERS.iter().take(3) {
-        let mut command = cargo();
-        command.args(["clippy", "--all", "--locked", "--quiet", "--manifest-path", manifest]);
-        if let Some(target) = target {
-            command.args(["--target", target]);
-        }
-        run(command.args(DENY))?;
+    for (manifest, options) in OTHERS {
+        run(cargo()
+            .args(["clippy", "--all", "--locked", "--quiet", "--manifest-path", manifest])
+            .args(options)
+            .args(DENY))?;
     }
     if exists("cargo-deny", "--version") {
         run(cargo().args(["deny", "--workspace", "check", "bans", "licenses", "sources"]))?;
