@@ -54,7 +54,7 @@ pub enum ModelError {
     #[error("chat template: {0}")]
     Template(String),
     /// A chat template refused the conversation with `raise_exception`.
-    #[error("{0}")]
+    #[error("the chat template refuses this conversation: {0}")]
     TemplateRefused(String),
 }
 

@@ -4,7 +4,8 @@ use std::{error::Error as _, fmt, time::SystemTime};
 
 use jiff::{Timestamp, ZonedDateTime, tz::TimeZone};
 use minijinja::{
-    Environment, Error, ErrorKind, State, UndefinedBehavior, Value, syntax::SyntaxConfig,
+    Environment, Error, ErrorKind, State, UndefinedBehavior, Value,
+    syntax::SyntaxConfig,
     value::{Object, ValueKind},
 };
 
@@ -50,6 +51,17 @@ pub(super) fn environment() -> Environment<'static> {
     environment.set_unknown_method_callback(method);
     environment.add_filter("tojson", json::tojson);
     environment.add_filter("from_json", from_json);
+    // Jinja2 does not count None among the iterables, and templates rely on it for absent tools.
+    environment.add_test("iterable", |value: &Value| {
+        matches!(
+            value.kind(),
+            ValueKind::Seq
+                | ValueKind::Map
+                | ValueKind::Iterable
+                | ValueKind::String
+                | ValueKind::Undefined
+        )
+    });
     environment.add_function("raise_exception", raise_exception);
     environment.add_function("strftime_now", strftime_now);
     environment.add_function(mutable::FUNCTION, mutable::mutable);

@@ -19,7 +19,11 @@ struct Style {
 }
 
 /// The `tojson` filter of `transformers`.
-pub(super) fn tojson(value: &Value, ensure_ascii: Option<bool>, named: Kwargs) -> Result<String, Error> {
+pub(super) fn tojson(
+    value: &Value,
+    ensure_ascii: Option<bool>,
+    named: Kwargs,
+) -> Result<String, Error> {
     let indent: Option<Value> = named.get("indent")?;
     let indent = match indent {
         None => None,

@@ -21,7 +21,7 @@ use self::objects::Shape;
 use crate::{ModelError, Result};
 
 /// How many steps of the template's own program one rendering may take.
-pub const FUEL: u64 = 50_000_000;
+pub const FUEL: u64 = 10_000_000;
 const NAME: &str = "chat";
 
 /// A compiled chat template, with what it was found to expect.
@@ -126,7 +126,8 @@ impl ChatTemplate {
             ("eos_token".to_owned(), Value::from(self.eos.as_str())),
             (environment::NOW.to_owned(), environment::now(now)),
         ];
-        variables.extend(extras.iter().map(|(name, text)| (name.clone(), json::parse_or_text(text))));
+        variables
+            .extend(extras.iter().map(|(name, text)| (name.clone(), json::parse_or_text(text))));
         let template = self
             .environment
             .get_template(NAME)

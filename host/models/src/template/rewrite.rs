@@ -8,7 +8,14 @@ use super::mutable::FUNCTION;
 
 /// Method calls that change their object.
 const CHANGES: [&str; 8] = [
-    ".append(", ".extend(", ".insert(", ".pop(", ".remove(", ".update(", ".setdefault(", ".clear(",
+    ".append(",
+    ".extend(",
+    ".insert(",
+    ".pop(",
+    ".remove(",
+    ".update(",
+    ".setdefault(",
+    ".clear(",
 ];
 
 /// The text to compile.

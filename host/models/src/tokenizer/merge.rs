@@ -29,9 +29,7 @@ impl ByteLevel {
         // Control and user-defined tokens are found before words are cut, and never by merging.
         let vocab: AHashMap<String, u32> = vocabulary
             .tokens()
-            .filter(|(_, _, class)| {
-                matches!(class, Class::Normal | Class::Unused | Class::Byte)
-            })
+            .filter(|(_, _, class)| matches!(class, Class::Normal | Class::Unused | Class::Byte))
             .map(|(id, text, _)| (text.to_owned(), id))
             .collect();
         let alphabet = bytes::alphabet();

@@ -157,8 +157,12 @@ impl Tokenizer {
         let name = gguf.text("general.name")?.unwrap_or_default().to_lowercase();
         let strip = if name.contains("phi-3") || name.contains("phi3") {
             Strip::AfterControl
-        } else if matches!(gguf.text("general.architecture")?, Some("nomic-bert-moe" | "jina-bert-v3"))
-            || gguf.text("tokenizer.ggml.pre")?.is_some_and(|pre| pre.starts_with("jina-v2"))
+        } else if matches!(
+            gguf.text("general.architecture")?,
+            Some("nomic-bert-moe" | "jina-bert-v3")
+        ) || gguf
+            .text("tokenizer.ggml.pre")?
+            .is_some_and(|pre| pre.starts_with("jina-v2"))
         {
             Strip::BeforeMask
         } else {

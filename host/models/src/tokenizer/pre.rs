@@ -59,7 +59,8 @@ const QWEN2: Cut = Cut::Pattern(
     r"{contraction}|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+",
     Spaces::YieldUnlessNewline,
 );
-const HAN_KANA: Cut = Cut::Pattern("[\u{4e00}-\u{9fa5}\u{3040}-\u{309f}\u{30a0}-\u{30ff}]+", Spaces::Keep);
+const HAN_KANA: Cut =
+    Cut::Pattern("[\u{4e00}-\u{9fa5}\u{3040}-\u{309f}\u{30a0}-\u{30ff}]+", Spaces::Keep);
 const DEEPSEEK3: Cut = Cut::Pattern(
     r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+"##,
     Spaces::YieldUnlessNewline,
@@ -68,29 +69,61 @@ const GPT4O: Cut = Cut::Pattern(
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+{contraction}?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*{contraction}?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+",
     Spaces::YieldUnlessNewline,
 );
-const BLOOM: Cut = Cut::Pattern(" ?[^(\\s|.,!?\u{2026}\u{3002}\u{ff0c}\u{3001}\u{964}\u{6d4}\u{60c})]+", Spaces::Keep);
+const BLOOM: Cut = Cut::Pattern(
+    " ?[^(\\s|.,!?\u{2026}\u{3002}\u{ff0c}\u{3001}\u{964}\u{6d4}\u{60c})]+",
+    Spaces::Keep,
+);
 
 /// All families.
 const ROWS: &[Row] = &[
     row(
         &[
-            "gpt-2", "phi-2", "jina-es", "jina-de", "gigachat", "jina-v2-es", "jina-v2-de",
-            "a.x-4.0", "mellum", "modern-bert", "mpt", "olmo", "jais", "trillion",
-            "granite-docling", "exaone4", "jina-v1-en", "jina-v2-code", "roberta-bpe",
+            "gpt-2",
+            "phi-2",
+            "jina-es",
+            "jina-de",
+            "gigachat",
+            "jina-v2-es",
+            "jina-v2-de",
+            "a.x-4.0",
+            "mellum",
+            "modern-bert",
+            "mpt",
+            "olmo",
+            "jais",
+            "trillion",
+            "granite-docling",
+            "exaone4",
+            "jina-v1-en",
+            "jina-v2-code",
+            "roberta-bpe",
         ],
         &[GPT2],
     ),
     row(
         &[
-            "smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b",
+            "smollm",
+            "starcoder",
+            "refact",
+            "command-r",
+            "codeshell",
+            "exaone",
+            "minerva-7b",
             "mellum2",
         ],
         &[DIGIT, GPT2],
     ),
     Row {
         names: &[
-            "llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0",
-            "lfm2", "jina-v5-nano",
+            "llama-bpe",
+            "llama3",
+            "llama-v3",
+            "falcon3",
+            "falcon-h1",
+            "pixtral",
+            "midm-2.0",
+            "lfm2",
+            "jina-v5-nano",
         ],
         cuts: &[LLAMA3],
         whole_words: true,
@@ -100,8 +133,15 @@ const ROWS: &[Row] = &[
     row(&["dbrx", "smaug-bpe", "chatglm-bpe"], &[LLAMA3]),
     row(
         &[
-            "qwen2", "deepseek-r1-qwen", "kormo", "f2llmv2", "stablelm2", "hunyuan", "solar-open",
-            "megrez", "grok-2",
+            "qwen2",
+            "deepseek-r1-qwen",
+            "kormo",
+            "f2llmv2",
+            "stablelm2",
+            "hunyuan",
+            "solar-open",
+            "megrez",
+            "grok-2",
         ],
         &[QWEN2],
     ),
@@ -171,7 +211,10 @@ const ROWS: &[Row] = &[
                 \u{1e900}-\u{1e943}]+",
                 Spaces::Keep,
             ),
-            Cut::Pattern("\\s?[!-/:-~\u{ff01}-\u{ff0f}\u{ff1a}-\u{ff5e}\u{2018}-\u{201f}\u{3000}-\u{3002}]+", Spaces::Keep),
+            Cut::Pattern(
+                "\\s?[!-/:-~\u{ff01}-\u{ff0f}\u{ff1a}-\u{ff5e}\u{2018}-\u{201f}\u{3000}-\u{3002}]+",
+                Spaces::Keep,
+            ),
             Cut::Pattern(r"\s+$", Spaces::Keep),
             Cut::Pattern("[\u{4e00}-\u{9fa5}\u{800}-\u{4e00}\u{ac00}-\u{d7ff}]+", Spaces::Keep),
             Cut::Pattern(r"\p{N}+", Spaces::Keep),
@@ -223,12 +266,7 @@ const ROWS: &[Row] = &[
         ],
     ),
     row(&["gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"], &[GPT4O]),
-    Row {
-        names: &["granite-embed-multi-97m"],
-        cuts: &[GPT4O],
-        whole_words: true,
-        add_bos: false,
-    },
+    Row { names: &["granite-embed-multi-97m"], cuts: &[GPT4O], whole_words: true, add_bos: false },
     Row {
         names: &["tekken"],
         cuts: &[Cut::Pattern(

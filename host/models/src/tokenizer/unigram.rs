@@ -48,8 +48,9 @@ impl Likeliest {
                 _ => (text.to_owned(), f64::from(*score)),
             })
             .collect();
-        let model = Unigram::from(pieces, unknown, false)
-            .map_err(|error| malformed("tokenizer.ggml.tokens", "a vocabulary", error.to_string()))?;
+        let model = Unigram::from(pieces, unknown, false).map_err(|error| {
+            malformed("tokenizer.ggml.tokens", "a vocabulary", error.to_string())
+        })?;
         Ok(Self {
             normalizer,
             space_prefix,

@@ -132,7 +132,26 @@ impl Vocabulary {
             class: role("cls")?,
             mask: role("mask")?,
         };
-        Ok(Self { texts, ends, classes, scores, roles })
+        let mut vocabulary = Self { texts, ends, classes, scores, roles };
+        vocabulary.mark_ends();
+        Ok(vocabulary)
+    }
+
+    /// Some files forget to say that what ends a text or turn is a control token.
+    fn mark_ends(&mut self) {
+        let roles = [self.roles.bos, self.roles.eos, self.roles.eot, self.roles.eom];
+        let forgotten: Vec<u32> = self
+            .tokens()
+            .filter(|(id, text, class)| {
+                *class == Class::Normal && (ENDS.contains(text) || roles.contains(&Some(*id)))
+            })
+            .map(|(id, ..)| id)
+            .collect();
+        for id in forgotten {
+            if let Some(class) = self.classes.get_mut(id as usize) {
+                *class = Class::Control;
+            }
+        }
     }
 
     pub(super) fn len(&self) -> u32 {

@@ -28,7 +28,9 @@ impl Words {
         let unknown = vocabulary
             .roles
             .unknown
-            .or_else(|| vocabulary.tokens().find(|(_, text, _)| *text == "[UNK]").map(|(id, ..)| id))
+            .or_else(|| {
+                vocabulary.tokens().find(|(_, text, _)| *text == "[UNK]").map(|(id, ..)| id)
+            })
             .and_then(|id| vocabulary.text(id))
             .ok_or_else(|| {
                 ModelError::malformed(
