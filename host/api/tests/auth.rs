@@ -140,7 +140,7 @@ async fn models_change_only_where_the_switch_is_on() {
     for (method, path, body) in &requests {
         let reply = off.raw(method.clone(), path, body.to_string()).await;
         assert_eq!(reply.status, 403, "{path}");
-        assert!(reply.text().contains("api.allow_model_changes"), "{}", reply.text());
+        assert!(reply.text().contains("server.model_changes"), "{}", reply.text());
     }
     let on = with(ApiConfig { mutation: true, ..ApiConfig::default() }).await;
     for (method, path, body) in &requests {

@@ -10,7 +10,10 @@
 mod support;
 
 use axum::http::Method;
-use gristmill_core::{Code, Error};
+use gristmill_core::{
+    Code, Error,
+    capability::{Claim, Reason, Support},
+};
 use serde_json::{Value, json};
 use support::{Beat, Bench, Double, Play, Reply, ask, bench, hello, text};
 
@@ -335,5 +338,55 @@ async fn a_defect_of_the_host_ends_its_request_and_is_counted() {
         }
         bench.double.left(0).await;
         assert_eq!(bench.get("/healthz").await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn what_is_declared_impossible_is_refused_with_its_reason() {
+    let picture = json!([{ "role": "user", "content": [{ "type": "image_url",
+        "image_url": { "url": "data:image/png;base64,iVBORw0KGgo=" } }] }]);
+    let sound = json!([{ "role": "user", "content": [{ "type": "input_audio",
+        "input_audio": { "format": "wav", "data": "AAAA" } }] }]);
+    let tool = json!([{ "type": "function", "function": { "name": "f" } }]);
+    for (capability, extra, field) in [
+        (
+            "structured_output",
+            json!({ "response_format": { "type": "json_object" } }),
+            "response_format",
+        ),
+        ("logprobs", json!({ "logprobs": true }), "logprobs"),
+        ("reasoning.control", json!({ "reasoning_effort": "high" }), "think"),
+        ("multimodal.vision", json!({ "messages": picture }), "images"),
+        ("multimodal.audio", json!({ "messages": sound }), "input_audio"),
+        // The model itself says that it can: its word counts, not the back-end's.
+        ("tools.calling", json!({ "tools": tool }), ""),
+    ] {
+        for support in [
+            Support::Unsupported(Reason { code: "x".into(), detail: "the reason".into() }),
+            Support::Unknown,
+            Support::Supported,
+            Support::Conditional("true".into()),
+        ] {
+            let refused =
+                matches!(support, Support::Unsupported(_) | Support::Unknown) && !field.is_empty();
+            let reasoned = matches!(support, Support::Unsupported(_));
+            let double = Double::playing(hello());
+            double.claims.lock().unwrap().push(Claim {
+                name: capability.into(),
+                support,
+                value: None,
+            });
+            let bench = bench(double).await;
+            let mut body = ask(false);
+            body.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+            let reply = bench.post("/v1/chat/completions", body).await;
+            assert_eq!(reply.status.as_u16(), if refused { 400 } else { 200 }, "{capability}");
+            if refused {
+                assert_eq!(reply.json()["error"]["param"], field);
+                assert_eq!(reply.text().contains("the reason"), reasoned);
+            }
+            // What does not need it is served all the same.
+            assert_eq!(bench.post("/v1/chat/completions", ask(false)).await.status, 200);
+        }
     }
 }

@@ -114,7 +114,7 @@ impl Plan {
 
 /// The capabilities a request needs: name, the field that needs it, and a noun for the message.
 fn needs(request: &Request) -> Vec<(&'static str, &'static str, &'static str)> {
-    let mut needs = Vec::new();
+    let mut needs = vec![("inference.text", "model", "generating text")];
     if !request.tools.is_empty() && request.tool_choice != ToolChoice::None {
         needs.push(("tools.calling", "tools", "tools"));
     }

@@ -227,7 +227,7 @@ fn may_change(state: &AppState) -> Result<(), Failure> {
     }
     Err(Failure::http(
         "forbidden",
-        "changing models over HTTP is switched off; set api.allow_model_changes to switch it on, or use the command line",
+        "changing models over HTTP is switched off; set server.model_changes to switch it on, or use the command line",
     ))
 }
 
