@@ -423,7 +423,8 @@ fn parts_that_do_not_belong_together_are_refused() {
         file.keys.retain(|key| !key.starts_with(&prefix));
         file.keys.push(key(name, kind, value));
     };
-    let cases: [(&str, &dyn Fn(usize, &mut File)); 4] = [
+    type Change = dyn Fn(usize, &mut File);
+    let cases: [(&str, &Change); 4] = [
         ("split.no", &|part, file| {
             if part == 1 {
                 replace(file, "split.no", 2, &0_u16.to_le_bytes());

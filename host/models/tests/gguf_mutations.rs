@@ -74,7 +74,8 @@ fn structure(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
         bytes[..end].windows(needle.len()).position(|window| window == needle).unwrap_or(end)
     };
     let tokens = (find(b"tokenizer.ggml.tokens") + 64).min(end);
-    let mut places = vec![0..tokens];
+    let start = 0..tokens;
+    let mut places = vec![start];
     if !gguf.tensors().is_empty() {
         let table = gguf.tensors().len() * 64;
         places.push(end.saturating_sub(table)..end);

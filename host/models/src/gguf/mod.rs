@@ -1,7 +1,7 @@
 //! The GGUF reader: versions 2 and 3, little endian, in one file or split into parts.
 //!
 //! Owns the mapping of the file(s) and the checked tables. Refuses whatever is not exactly what the
-//! format says, before any of it is used; see [`read`]. Weights are never copied: a tensor is a
+//! format says, before any of it is used. Weights are never copied: a tensor is a
 //! range of the mapping.
 
 mod element;

@@ -328,7 +328,8 @@ impl PreTokenizer {
 
     /// The words of a text, which together are the text.
     pub(super) fn words(&self, text: &str) -> Vec<Range<usize>> {
-        let mut words = vec![0..text.len()];
+        let whole = 0..text.len();
+        let mut words = vec![whole];
         for cut in &self.cuts {
             let mut next = Vec::with_capacity(words.len());
             for word in words {
@@ -378,14 +379,10 @@ fn cut_by_pattern(
 
 /// Bytes at the end of a match that belong to the word after it.
 fn yielded(found: &str, spaces: Spaces) -> usize {
-    let mut characters = found.chars();
-    match characters.next_back() {
-        Some('\r' | '\n') if spaces == Spaces::YieldUnlessNewline => 0,
-        Some(last) if last.is_whitespace() && !characters.as_str().is_empty() => {
-            if characters.all(char::is_whitespace) { last.len_utf8() } else { 0 }
-        }
-        _ => 0,
-    }
+    let Some(last) = found.chars().next_back() else { return 0 };
+    let newline = matches!(last, '\r' | '\n');
+    let run = found.len() > last.len_utf8() && found.chars().all(char::is_whitespace);
+    if run && !(newline && spaces == Spaces::YieldUnlessNewline) { last.len_utf8() } else { 0 }
 }
 
 /// Cuts runs of digits as they are grouped when written: `12345` is `12` and `345`.

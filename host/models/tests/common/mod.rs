@@ -4,15 +4,15 @@
 
 /// A file under construction; every field is written as given, right or wrong.
 #[derive(Clone)]
-pub struct File {
-    pub magic: [u8; 4],
-    pub version: u32,
-    pub tensor_count: Option<u64>,
-    pub key_count: Option<u64>,
-    pub keys: Vec<Vec<u8>>,
-    pub tensors: Vec<Vec<u8>>,
-    pub alignment: usize,
-    pub data: Vec<u8>,
+pub(crate) struct File {
+    pub(crate) magic: [u8; 4],
+    pub(crate) version: u32,
+    pub(crate) tensor_count: Option<u64>,
+    pub(crate) key_count: Option<u64>,
+    pub(crate) keys: Vec<Vec<u8>>,
+    pub(crate) tensors: Vec<Vec<u8>>,
+    pub(crate) alignment: usize,
+    pub(crate) data: Vec<u8>,
 }
 
 impl Default for File {
@@ -32,7 +32,7 @@ impl Default for File {
 
 impl File {
     /// A sound file: a few keys, and tensors `a` (F32, 4 × 2) and `b` (Q4_0, 32 × 1).
-    pub fn sound() -> Self {
+    pub(crate) fn sound() -> Self {
         Self {
             keys: vec![
                 key("general.architecture", 8, &text("llama")),
@@ -48,17 +48,17 @@ impl File {
         }
     }
 
-    pub fn with_key(mut self, key: Vec<u8>) -> Self {
+    pub(crate) fn with_key(mut self, key: Vec<u8>) -> Self {
         self.keys.push(key);
         self
     }
 
-    pub fn with_tensor(mut self, tensor: Vec<u8>) -> Self {
+    pub(crate) fn with_tensor(mut self, tensor: Vec<u8>) -> Self {
         self.tensors.push(tensor);
         self
     }
 
-    pub fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut out = self.magic.to_vec();
         out.extend(self.version.to_le_bytes());
         out.extend(self.tensor_count.unwrap_or(self.tensors.len() as u64).to_le_bytes());
@@ -73,19 +73,19 @@ impl File {
     }
 }
 
-pub fn text(text: &str) -> Vec<u8> {
+pub(crate) fn text(text: &str) -> Vec<u8> {
     [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat()
 }
 
-pub fn key(name: &str, kind: u32, value: &[u8]) -> Vec<u8> {
+pub(crate) fn key(name: &str, kind: u32, value: &[u8]) -> Vec<u8> {
     [&text(name), &kind.to_le_bytes()[..], value].concat()
 }
 
-pub fn array(kind: u32, count: u64, elements: &[u8]) -> Vec<u8> {
+pub(crate) fn array(kind: u32, count: u64, elements: &[u8]) -> Vec<u8> {
     [&kind.to_le_bytes()[..], &count.to_le_bytes(), elements].concat()
 }
 
-pub fn tensor(name: &str, shape: &[u64], kind: u32, offset: u64) -> Vec<u8> {
+pub(crate) fn tensor(name: &str, shape: &[u64], kind: u32, offset: u64) -> Vec<u8> {
     let mut out = text(name);
     out.extend((shape.len() as u32).to_le_bytes());
     for length in shape {
