@@ -101,7 +101,7 @@ fn gemv(types: &[Quant]) {
         print!("{:5}", quant.name());
         let k = if quant.block_len() == 256 { 1024 } else { 576 };
         for (rows, cols) in [(1536, k), (576, 1536), (4096, 2048)] {
-            for packed in [true] {
+            for packed in [true, false] {
                 let matrices = copies(quant, rows, cols, 128 << 20, packed);
                 let bytes: usize = matrices.iter().map(Matrix::memory).sum();
                 let speed = [1, 2].map(|threads| {

@@ -116,12 +116,12 @@ impl Act {
         self.cols
     }
 
-    /// The floats of token `t`, if they were prepared.
-    pub(crate) fn floats(&self, t: usize) -> Option<&[f32]> {
+    /// The floats of some tokens, if they were prepared.
+    pub(crate) fn floats(&self, tokens: std::ops::Range<usize>) -> Option<&[f32]> {
         if !self.has_floats {
             return None;
         }
-        self.floats.as_slice().get(t * self.cols..(t + 1) * self.cols)
+        self.floats.as_slice().get(tokens.start * self.cols..tokens.end * self.cols)
     }
 
     /// The integers a matrix of this need takes.

@@ -14,6 +14,7 @@ use crate::matrix::Matrix;
 use crate::memory::{Buf, Parts};
 use crate::ops::{self, Activation};
 use crate::pool::Pool;
+use crate::quant::Quant;
 
 /// One product of a [`linear`] phase.
 pub struct Job<'a> {
@@ -133,8 +134,8 @@ pub fn glu_linear(
 thread_local! {
     /// Outputs of `up` for the chunk at hand.
     static UP: RefCell<Buf<f32>> = RefCell::default();
-    /// A decoded row.
-    static ROW: RefCell<Buf<f32>> = RefCell::default();
+    /// Decoded rows, and their products.
+    static ROW: RefCell<(Buf<f32>, Buf<f32>)> = RefCell::default();
 }
 
 /// About six chunks a worker: enough to even out, few enough to stay cheap.
@@ -145,7 +146,7 @@ fn chunk_of(panels: usize, threads: usize) -> usize {
 fn check(pool: &Pool, act: &Act, matrix: &Matrix) -> Result<(), KernelError> {
     expect_len("columns of the activations", matrix.cols(), act.cols())?;
     let ready = match matrix.need(pool.isa()) {
-        Need::Floats => act.tokens() == 0 || act.floats(0).is_some(),
+        Need::Floats => act.tokens() == 0 || act.floats(0..1).is_some(),
         need => act.tokens() == 0 || act.quantised(need).is_some(),
     };
     if ready { Ok(()) } else { Err(KernelError::NotPrepared(matrix.quant().name())) }
@@ -191,34 +192,70 @@ fn compute(
         return;
     }
     let rows = panels.start * PANEL..(panels.end * PANEL).min(matrix.rows());
-    let need = matrix.need(isa);
-    for row in rows {
-        let store = |token: usize, product: f32| {
-            let at = token * stride + row - origin;
-            // SAFETY: this row belongs to the chunk at hand, and chunks do not overlap.
-            let slot = unsafe { out.part(at..at + 1) };
-            if let Some(slot) = slot.first_mut() {
-                epilogue.apply(product, row, slot);
-            }
-        };
-        matrix.with_row(row, |bytes| {
-            if let Some(quantised) = act.quantised(need) {
+    let store = |row: usize, token: usize, product: f32| {
+        let at = token * stride + row - origin;
+        // SAFETY: this row belongs to the chunk at hand, and chunks do not overlap.
+        let slot = unsafe { out.part(at..at + 1) };
+        if let Some(slot) = slot.first_mut() {
+            epilogue.apply(product, row, slot);
+        }
+    };
+    if let Some(quantised) = act.quantised(matrix.need(isa)) {
+        for row in rows {
+            matrix.with_row(row, |bytes| {
                 for t in 0..act.tokens() {
                     if let Some(token) = Token::of(quantised, t) {
-                        store(t, dot::int_row(isa, matrix.quant(), bytes, token));
-                    }
-                }
-                return;
-            }
-            ROW.with_borrow_mut(|decoded| {
-                let decoded = decoded.resize(matrix.cols());
-                codec::decode_blocks(matrix.quant(), bytes, decoded);
-                for t in 0..act.tokens() {
-                    if let Some(x) = act.floats(t) {
-                        store(t, dot::float_row(isa, decoded, x));
+                        store(row, t, dot::int_row(isa, matrix.quant(), bytes, token));
                     }
                 }
             });
-        });
+        }
+    } else {
+        float_rows(isa, act, matrix, rows, &store);
     }
+}
+
+/// Tokens that meet a block of decoded rows at a time.
+const FLOAT_TOKENS: usize = 32;
+
+/// Rows of a type without an integer kernel: decoded a block at a time.
+fn float_rows(
+    isa: Isa,
+    act: &Act,
+    matrix: &Matrix,
+    rows: Range<usize>,
+    store: &impl Fn(usize, usize, f32),
+) {
+    let (n, cols, quant) = (act.tokens(), matrix.cols(), matrix.quant());
+    ROW.with_borrow_mut(|(decoded, products)| {
+        for first in rows.clone().step_by(PANEL) {
+            let count = (rows.end - first).min(PANEL);
+            let direct = n == 1 && matches!(quant, Quant::F32 | Quant::F16 | Quant::BF16);
+            if let (true, Some(x)) = (direct, act.floats(0..1)) {
+                for row in first..first + count {
+                    matrix.with_row(row, |bytes| {
+                        if let Some(product) = dot::float::row(isa, quant, bytes, x) {
+                            store(row, 0, product);
+                        }
+                    });
+                }
+                continue;
+            }
+            let decoded = decoded.resize(count * cols);
+            for (i, values) in decoded.chunks_exact_mut(cols.max(1)).enumerate() {
+                matrix.with_row(first + i, |bytes| codec::decode_blocks(quant, bytes, values));
+            }
+            for token in (0..n).step_by(FLOAT_TOKENS) {
+                let tokens = token..(token + FLOAT_TOKENS).min(n);
+                let products = products.resize(tokens.len() * count);
+                let Some(x) = act.floats(tokens.clone()) else { return };
+                dot::float::block(isa, decoded, x, cols, products);
+                for (t, products) in tokens.zip(products.chunks_exact(count)) {
+                    for (i, product) in products.iter().enumerate() {
+                        store(first + i, t, *product);
+                    }
+                }
+            }
+        }
+    });
 }

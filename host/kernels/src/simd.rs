@@ -18,6 +18,27 @@ pub(crate) trait Lanes: Copy {
     /// # Safety
     /// The instruction set is there; 16 floats are writable.
     unsafe fn store(self, p: *mut f32);
+    /// # Safety
+    /// The instruction set is there; 16 bfloat16 are readable.
+    unsafe fn load_brain(p: *const u16) -> Self;
+    /// The sum of all lanes, pair by pair.
+    ///
+    /// # Safety
+    /// The instruction set is there.
+    #[inline(always)]
+    unsafe fn sum(self) -> f32 {
+        let mut lanes = [0.0f32; 16];
+        // SAFETY: 16 floats are there.
+        unsafe { self.store(lanes.as_mut_ptr()) };
+        let mut width = 8;
+        while width > 0 {
+            let (low, high) = lanes.split_at_mut(width);
+            low.iter_mut().zip(high).for_each(|(a, b)| *a += *b);
+            width /= 2;
+        }
+        let [first, ..] = lanes;
+        first
+    }
     /// `self * b + c`.
     ///
     /// # Safety
@@ -30,6 +51,28 @@ pub(crate) trait Element: Copy {
     /// # Safety
     /// The instruction set is there; 16 numbers are readable.
     unsafe fn load<V: Lanes>(p: *const Self) -> V;
+    /// # Safety
+    /// A number is readable, aligned or not.
+    unsafe fn one(p: *const Self) -> f32;
+}
+
+/// A bfloat16.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct Brain(u16);
+
+impl Element for Brain {
+    #[inline(always)]
+    unsafe fn load<V: Lanes>(p: *const Brain) -> V {
+        // SAFETY: the caller's promise.
+        unsafe { V::load_brain(p.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn one(p: *const Brain) -> f32 {
+        // SAFETY: the caller's promise.
+        f32::from_bits(u32::from(unsafe { p.read_unaligned() }.0) << 16)
+    }
 }
 
 impl Element for f32 {
@@ -38,6 +81,12 @@ impl Element for f32 {
         // SAFETY: the caller's promise.
         unsafe { V::load(p) }
     }
+
+    #[inline(always)]
+    unsafe fn one(p: *const f32) -> f32 {
+        // SAFETY: the caller's promise.
+        unsafe { p.read_unaligned() }
+    }
 }
 
 impl Element for u16 {
@@ -45,6 +94,12 @@ impl Element for u16 {
     unsafe fn load<V: Lanes>(p: *const u16) -> V {
         // SAFETY: the caller's promise.
         unsafe { V::load_half(p) }
+    }
+
+    #[inline(always)]
+    unsafe fn one(p: *const u16) -> f32 {
+        // SAFETY: the caller's promise.
+        half_to_f32(unsafe { p.read_unaligned() })
     }
 }
 
@@ -68,6 +123,13 @@ impl Lanes for Plain {
     unsafe fn load_half(p: *const u16) -> Self {
         // SAFETY: the caller's promise.
         Plain(unsafe { p.cast::<[u16; 16]>().read_unaligned() }.map(half_to_f32))
+    }
+
+    #[inline(always)]
+    unsafe fn load_brain(p: *const u16) -> Self {
+        // SAFETY: the caller's promise.
+        let bits = unsafe { p.cast::<[u16; 16]>().read_unaligned() };
+        Plain(bits.map(|b| f32::from_bits(u32::from(b) << 16)))
     }
 
     #[inline(always)]
@@ -124,6 +186,19 @@ mod x86 {
         }
 
         #[inline(always)]
+        unsafe fn load_brain(p: *const u16) -> Self {
+            // SAFETY: as above.
+            unsafe {
+                let low = _mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast()));
+                let high = _mm256_cvtepu16_epi32(_mm_loadu_si128(p.add(8).cast()));
+                Avx2(
+                    _mm256_castsi256_ps(_mm256_slli_epi32::<16>(low)),
+                    _mm256_castsi256_ps(_mm256_slli_epi32::<16>(high)),
+                )
+            }
+        }
+
+        #[inline(always)]
         unsafe fn store(self, p: *mut f32) {
             // SAFETY: as above.
             unsafe {
@@ -160,6 +235,15 @@ mod x86 {
         unsafe fn load_half(p: *const u16) -> Self {
             // SAFETY: as above.
             unsafe { Avx512(_mm512_cvtph_ps(_mm256_loadu_si256(p.cast()))) }
+        }
+
+        #[inline(always)]
+        unsafe fn load_brain(p: *const u16) -> Self {
+            // SAFETY: as above.
+            unsafe {
+                let bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()));
+                Avx512(_mm512_castsi512_ps(_mm512_slli_epi32::<16>(bits)))
+            }
         }
 
         #[inline(always)]

@@ -12,6 +12,8 @@ mod small;
 use crate::error::{KernelError, expect_len};
 use crate::quant::Quant;
 
+pub(crate) use k::scale_min;
+
 /// Half float to float, independent of the processor's denormal mode.
 #[inline(always)]
 pub(crate) fn half_to_f32(h: u16) -> f32 {

@@ -1,6 +1,9 @@
 //! Dot products of a weight row, straight from its bytes, with one token's activations.
 
+pub(crate) mod float;
 pub(crate) mod scalar;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod x86;
 
 use crate::act::Quantised;
 use crate::isa::Isa;
@@ -35,12 +38,16 @@ impl<'a> Token<'a> {
 /// The dot product of a row of an integer type with quantised activations. The row has at most as
 /// many values as the token.
 #[inline]
-pub(crate) fn int_row(_isa: Isa, quant: Quant, row: &[u8], token: Token<'_>) -> f32 {
+#[allow(unsafe_code, reason = "calls of functions compiled for more features")]
+pub(crate) fn int_row(isa: Isa, quant: Quant, row: &[u8], token: Token<'_>) -> f32 {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    match isa {
+        // SAFETY: an `Isa` above scalar is offered; the kernels check lengths.
+        Isa::Avx512 => return unsafe { x86::avx512(quant, row, token) },
+        // SAFETY: as above.
+        Isa::Avx2 => return unsafe { x86::avx2(quant, row, token) },
+        Isa::Scalar => {}
+    }
+    let _ = isa;
     scalar::int_row(quant, row, token)
-}
-
-/// The dot product of two float rows of one length.
-#[inline]
-pub(crate) fn float_row(isa: Isa, a: &[f32], b: &[f32]) -> f32 {
-    crate::ops::vector::dot_on(isa, a, b)
 }
