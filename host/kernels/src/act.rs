@@ -12,7 +12,7 @@ use crate::error::{KernelError, expect_len};
 use crate::isa::Isa;
 use crate::matrix::Matrix;
 use crate::memory::{Buf, Parts};
-use crate::ops::quantize::{Block, Blocks, quantize_row};
+use crate::ops::quantize::{Block, Blocks, quantize_row_on};
 use crate::pool::Pool;
 
 /// The float 1.5 * 2^23: integers below 2^22 added to its bit pattern add to its value.
@@ -250,7 +250,7 @@ impl TileView<'_> {
             let row = tile * width + token;
             let end = row * self.cols + self.whole * 32;
             let values = if row < self.n { &self.x[row * self.cols..end] } else { &[][..] };
-            quantize_row(self.isa, values, quantised);
+            quantize_row_on(self.isa, values, quantised);
             for (block, q) in quantised.iter().enumerate() {
                 for (unit, four) in q.codes.as_chunks::<4>().0.iter().enumerate() {
                     let to = ((block * 8 + unit) * width + token) * 4;

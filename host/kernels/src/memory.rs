@@ -43,13 +43,6 @@ impl<T: Plain> Buf<T> {
         self.as_mut_slice()
     }
 
-    /// A buffer of this length, zeroed.
-    pub(crate) fn zeroed(len: usize) -> Buf<T> {
-        let mut buf = Buf::default();
-        buf.resize(len);
-        buf
-    }
-
     /// The contents.
     #[inline(always)]
     pub(crate) fn as_slice(&self) -> &[T] {
@@ -63,11 +56,6 @@ impl<T: Plain> Buf<T> {
     pub(crate) fn as_mut_slice(&mut self) -> &mut [T] {
         // SAFETY: as for `as_slice`, and `self` is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), self.len) }
-    }
-
-    /// Bytes held.
-    pub(crate) fn memory(&self) -> usize {
-        self.lines.len() * 64
     }
 }
 

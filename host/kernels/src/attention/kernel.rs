@@ -1,5 +1,10 @@
 //! The inner loops of attention: scores of a block of keys, their softmax, the weighted values.
 #![allow(unsafe_code, reason = "vector loops over pointers whose ranges the caller has checked")]
+#![allow(
+    clippy::indexing_slicing,
+    clippy::needless_range_loop,
+    reason = "register blocks: constant bounds, unrolled, several arrays by one index"
+)]
 
 use crate::isa::Isa;
 use crate::ops::math::{exp, tanh};

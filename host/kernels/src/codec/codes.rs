@@ -195,9 +195,9 @@ impl Codes {
     /// Low four bits as nibbles; returns the fifth bits.
     fn store_nibbles(&self, qs: &mut [u8]) -> u32 {
         let mut high = 0;
-        for i in 0..16 {
+        for (i, byte) in qs.iter_mut().enumerate() {
             let (a, b) = (self.q[i], self.q[i + 16]);
-            qs[i] = (a & 15) | (b & 15) << 4;
+            *byte = (a & 15) | (b & 15) << 4;
             high |= u32::from(a >> 4) << i | u32::from(b >> 4) << (i + 16);
         }
         high

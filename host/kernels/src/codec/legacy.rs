@@ -1,6 +1,7 @@
 //! The 32-value types: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0 and Q8_1.
 #![allow(
     clippy::indexing_slicing,
+    clippy::needless_range_loop,
     reason = "callers pass exactly one block of the type: block_bytes bytes and block_len values"
 )]
 

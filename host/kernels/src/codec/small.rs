@@ -67,7 +67,7 @@ pub(super) fn encode_bf16(src: &[f32], dst: &mut [u8]) {
 fn trit(byte: u8, n: usize) -> f32 {
     const POWERS: [u8; 5] = [1, 3, 9, 27, 81];
     let shifted = byte.wrapping_mul(POWERS[n]);
-    f32::from((u16::from(shifted) * 3 >> 8) as u8) - 1.0
+    f32::from(((u16::from(shifted) * 3) >> 8) as u8) - 1.0
 }
 
 pub(super) fn decode_tq1_0(block: &[u8], dst: &mut [f32]) {

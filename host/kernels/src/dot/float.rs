@@ -1,6 +1,11 @@
 //! Dot products with float activations: rows of floats, half floats and bfloat16 as they are, and
 //! blocks of decoded rows against blocks of tokens.
 #![allow(unsafe_code, reason = "vector loops over pointers whose ranges are checked on entry")]
+#![allow(
+    clippy::indexing_slicing,
+    clippy::needless_range_loop,
+    reason = "register blocks: constant bounds, unrolled, several arrays by one index"
+)]
 
 use crate::isa::Isa;
 use crate::quant::Quant;

@@ -60,6 +60,7 @@ macro_rules! multiversion {
      ($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)?) => {
         $(#[$doc])*
         #[inline]
+        #[allow(dead_code, reason = "some are used with an instruction set given only")]
         $vis fn $name($($arg: $ty),*) $(-> $ret)? {
             $name_on(crate::isa::current(), $($arg),*)
         }

@@ -7,7 +7,7 @@ pub(crate) type Blocks = Vec<Block>;
 
 multiversion! {
     /// Quantises the whole blocks of a row into `blocks`, the rest of which becomes zero.
-    pub(crate) fn quantize_row_now / quantize_row = row_body(x: &[f32], blocks: &mut [Block])
+    pub(super) fn quantize_row / quantize_row_on = row_body(x: &[f32], blocks: &mut [Block])
 }
 
 #[inline(always)]
@@ -37,12 +37,8 @@ impl Block {
     pub(crate) const ZERO: Block = Block { codes: [0; 32], scale: 0.0, sums: [0, 0] };
 }
 
-multiversion! {
-    /// Quantises 32 values (fewer give a zero block). A NaN or infinity anywhere makes the scale
-    /// NaN or infinite, so that it is not lost; blocks below 1e-30 are zero.
-    pub(crate) fn quantize / quantize_block = quantize_body(x: &[f32]) -> Block
-}
-
+/// Quantises 32 values (fewer give a zero block). A NaN or infinity anywhere makes the scale NaN or
+/// infinite, so that it is not lost; blocks below 1e-30 are zero.
 #[inline(always)]
 fn quantize_body<const FMA: bool>(x: &[f32]) -> Block {
     let Some(x) = x.first_chunk::<32>() else { return Block::ZERO };
@@ -82,9 +78,14 @@ mod tests {
     #[test]
     fn codes_are_within_half_a_step_on_every_instruction_set() {
         let x: [f32; 32] = std::array::from_fn(|i| ((i * 37 % 61) as f32 - 30.0) * 0.173);
-        let scalar = quantize_block(crate::Isa::Scalar, &x);
+        let quantize_on = |isa, x: &[f32]| {
+            let mut blocks = [Block::ZERO];
+            quantize_row_on(isa, x, &mut blocks);
+            blocks[0]
+        };
+        let scalar = quantize_on(crate::Isa::Scalar, &x);
         for isa in crate::isa::offered().up_to() {
-            assert_eq!(quantize_block(isa, &x), scalar, "{isa}");
+            assert_eq!(quantize_on(isa, &x), scalar, "{isa}");
         }
         for (x, code) in x.iter().zip(scalar.codes) {
             assert!((x - f32::from(code) * scalar.scale).abs() <= scalar.scale * 0.501);
@@ -95,6 +96,11 @@ mod tests {
 
     #[test]
     fn what_is_not_a_number_is_not_lost() {
+        let quantize = |x: &[f32]| {
+            let mut blocks = [Block::ZERO];
+            quantize_row(x, &mut blocks);
+            blocks[0]
+        };
         let mut x = [1.0f32; 32];
         x[7] = f32::NAN;
         assert!(quantize(&x).scale.is_nan());

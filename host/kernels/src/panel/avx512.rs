@@ -5,12 +5,17 @@
 //! by the activations' scale with one rounding, then one fused multiply-add with the weights'
 //! scale, and one with the minimum where there is one.
 #![allow(unsafe_code, reason = "intrinsics on pointers whose ranges are checked on entry")]
+#![allow(
+    clippy::indexing_slicing,
+    clippy::needless_range_loop,
+    reason = "register blocks: constant bounds, unrolled, several arrays by one index"
+)]
 
 mod batch;
 mod format;
 mod small;
 
-use crate::act::{Need, Quantised};
+use crate::act::Quantised;
 use crate::linear::Epilogue;
 use crate::memory::Parts;
 use crate::quant::Quant;
@@ -129,9 +134,4 @@ unsafe fn run<F: Format>(p: &Product<'_>) {
             _ => {}
         }
     }
-}
-
-/// The need of packed weights on this instruction set.
-pub(crate) const fn need(class: usize) -> Need {
-    Need::Tiles(class)
 }
