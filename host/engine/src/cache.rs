@@ -144,6 +144,13 @@ impl Cache {
         self.layers.get_mut(index).ok_or_else(|| Error::internal("no such layer in the cache"))
     }
 
+    /// Forgets what an abandoned pass has written.
+    pub(crate) fn roll_back(&mut self) {
+        for layer in &mut self.layers {
+            layer.truncate(self.tokens.len());
+        }
+    }
+
     /// The pass that wrote these tokens' keys and values is complete.
     pub(crate) fn accept(&mut self, token: u32) {
         self.tokens.push(token);

@@ -8,7 +8,7 @@ mod batch;
 mod elementwise;
 
 use arrayvec::ArrayVec;
-use gristmill_core::{Error, Result};
+use gristmill_core::{Code, Error, Result};
 use gristmill_kernels::{
     Act, AttentionSpec, Job, KernelError, KvLayer, Matrix, Pool, attention, glu_linear, linear,
     ops::{self, RopeStyle, Rotations},
@@ -53,6 +53,22 @@ impl Model<'_> {
         caches: &mut [&mut Cache],
         want: Want,
     ) -> Result<()> {
+        self.run_unless(arena, rows, caches, want, &|| false)
+    }
+
+    /// The same, unless `abandoned` says between two phases that nobody wants it any more; then the
+    /// caches are as they were.
+    ///
+    /// # Errors
+    /// As [`Model::run`], and `cancelled`.
+    pub fn run_unless(
+        &self,
+        arena: &mut Arena,
+        rows: &[Row],
+        caches: &mut [&mut Cache],
+        want: Want,
+        abandoned: &dyn Fn() -> bool,
+    ) -> Result<()> {
         arena.begin(self.plan, rows, caches.len(), want)?;
         let tables = self.plan.ropes.len();
         for table in 0..tables {
@@ -65,6 +81,10 @@ impl Model<'_> {
         for phase in &self.plan.phases {
             if want == Want::Hidden && matches!(phase.work, Work::Head { .. }) {
                 continue;
+            }
+            if abandoned() {
+                caches.iter_mut().for_each(|cache| cache.roll_back());
+                return Err(Error::new(Code::Cancelled, "nobody waits for this pass any more"));
             }
             self.phase(phase, arena, rows, caches).map_err(|error| place(self.plan, phase, error))?;
         }

@@ -4,17 +4,28 @@
 //! From the file to a token: [`program::check`] turns names into typed steps, [`plan::Plan`] fuses
 //! them into phases and gives every value a buffer, [`weights::Weights`] maps and packs the
 //! tensors, [`execute::Model::run`] computes a pass over rows of any number of sequences, and
-//! [`reference`] computes the same slowly to compare with. [`sampler`] chooses tokens, [`text`]
-//! turns them into events.
+//! [`mod@reference`] computes the same slowly to compare with. [`sampler`] chooses tokens, [`text`]
+//! turns them into events. One thread (`driver`) does all of it for every open model; [`Engine`]
+//! is what the rest of the host holds.
 
 pub mod cache;
+mod core;
+mod driver;
+mod engine;
 pub mod execute;
+mod handle;
+pub mod measure;
+pub mod memory;
 pub mod plan;
 pub mod program;
+mod prompt;
 mod random;
 pub mod reference;
 mod rope;
 pub mod runtime;
 pub mod sampler;
+mod session;
 pub mod text;
 pub mod weights;
+
+pub use engine::{Engine, EngineConfig};

@@ -176,7 +176,9 @@ fn uses(plan: &Plan) -> Vec<Use> {
             Op::Linear { weight, .. } => set(*weight, Use::Product),
             Op::Head(head) => set(head.weight, Use::Product),
             Op::Moe(moe) => {
-                [moe.router, moe.gate, moe.up, moe.down].map(|id| set(id, Use::Product));
+                for id in [moe.router, moe.gate, moe.up, moe.down] {
+                    set(id, Use::Product);
+                }
             }
             _ => {}
         }

@@ -182,3 +182,60 @@ fn costs_are_what_is_allocated() {
     let cost = ready.plan.capacity(F32).cost(4, 100, 64);
     assert_eq!(Arena::new(&ready.plan, 64, 4).memory(), cost.buffers);
 }
+
+#[test]
+fn an_encoder_agrees_with_the_reference_for_several_texts_in_one_pass() {
+    let (tiny, program) = common::tiny::encoder();
+    let plan = Plan::new(Arc::new(check(&program, &tiny.metadata).unwrap()));
+    let weights = Weights::load(&plan, &tiny, true).unwrap();
+    let pool = Pool::new(2, false);
+    let model = Model { plan: &plan, weights: &weights, pool: &pool };
+    let texts: [Vec<u32>; 2] = [(0..17).map(|t| t * 5).collect(), vec![3, 1, 2]];
+    let mut caches: Vec<Cache> = (0..2).map(|_| Cache::new(&plan, F32, 64).unwrap()).collect();
+    let mut rows = Vec::new();
+    for (cache, text) in texts.iter().enumerate() {
+        for (position, &token) in text.iter().enumerate() {
+            rows.push(Row { cache, position, token, wanted: false });
+        }
+    }
+    let mut arena = Arena::new(&plan, 64, 1);
+    let mut borrowed: Vec<&mut Cache> = caches.iter_mut().collect();
+    model.run(&mut arena, &rows, &mut borrowed, Want::Result).unwrap();
+    let expected: Vec<f32> =
+        texts.iter().flat_map(|text| reference_logits(&plan.program, &tiny, text).unwrap()).collect();
+    let error = distance(arena.result(), &expected);
+    assert!(error < 0.02, "{error:.2e}");
+    let length: f32 = arena.result()[..64].iter().map(|x| x * x).sum();
+    assert!((length - 1.0).abs() < 1e-4);
+}
+
+#[test]
+fn an_abandoned_pass_leaves_the_caches_as_they_were() {
+    let ready = ready("llama", Quant::F32);
+    let pool = Pool::new(2, false);
+    let model = Model { plan: &ready.plan, weights: &ready.weights, pool: &pool };
+    let mut arena = Arena::new(&ready.plan, 16, 1);
+    let mut cache = Cache::new(&ready.plan, F32, 16).unwrap();
+    let rows = |tokens: &[u32]| -> Vec<Row> {
+        tokens
+            .iter()
+            .enumerate()
+            .map(|(position, &token)| Row { cache: 0, position, token, wanted: position == 5 })
+            .collect()
+    };
+    for phase in [0, 1, 8, 20] {
+        let seen = std::cell::Cell::new(0);
+        let abandoned = || {
+            seen.set(seen.get() + 1);
+            seen.get() > phase
+        };
+        let error = model
+            .run_unless(&mut arena, &rows(&tokens(6)), &mut [&mut cache], Want::Result, &abandoned)
+            .unwrap_err();
+        assert_eq!(error.code, gristmill_core::Code::Cancelled);
+        assert!(cache.is_empty());
+    }
+    model.run(&mut arena, &rows(&tokens(6)), &mut [&mut cache], Want::Result).unwrap();
+    let expected = reference_logits(&ready.plan.program, &ready.tiny, &tokens(6)).unwrap();
+    assert!(distance(arena.logits(0), &expected[5 * 200..]) < 2e-5);
+}

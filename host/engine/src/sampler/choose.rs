@@ -6,6 +6,7 @@ use std::{
 };
 
 use gristmill_core::{Error, Result};
+use gristmill_kernels::ops;
 
 use super::Settings;
 use crate::random::Random;
@@ -21,6 +22,8 @@ pub struct Sampler {
     recent: VecDeque<u32>,
     counts: HashMap<u32, u32>,
     candidates: Vec<Candidate>,
+    best: Vec<(u32, f32)>,
+    scratch: Vec<f32>,
 }
 
 /// A token and its logit, later its weight.
@@ -50,6 +53,8 @@ impl Sampler {
             recent: VecDeque::new(),
             counts: HashMap::new(),
             candidates: Vec::new(),
+            best: Vec::new(),
+            scratch: Vec::new(),
         }
     }
 
@@ -84,7 +89,7 @@ impl Sampler {
         }
         let all = s.top_k == 0 || s.top_k >= logits.len();
         if all && s.typical_p >= 1.0 && s.top_p >= 1.0 && s.min_p <= 0.0 {
-            return Ok(self.draw_from_all(logits, max));
+            return Ok(self.draw_from_all(logits, best));
         }
         self.gather(logits, max, all);
         self.narrow(all);
@@ -133,10 +138,13 @@ impl Sampler {
                 candidate.weight = weight(candidate.logit, max) / total;
             }
         } else {
-            best(logits, s.top_k, &mut self.candidates);
-            for candidate in &mut self.candidates {
-                candidate.weight = weight(candidate.logit, max);
-            }
+            ops::top_k(logits, s.top_k, &mut self.best);
+            self.candidates.clear();
+            self.candidates.extend(self.best.iter().map(|&(token, logit)| Candidate {
+                token,
+                logit,
+                weight: weight(logit, max),
+            }));
             normalise(&mut self.candidates);
         }
         self.candidates.sort_unstable_by(Candidate::order);
@@ -190,18 +198,19 @@ impl Sampler {
         self.candidates.last().map(|c| c.token)
     }
 
-    fn draw_from_all(&mut self, logits: &[f32], max: f32) -> u32 {
-        let inverse = 1.0 / f64::from(self.settings.temperature);
-        let weight = |logit: f32| (f64::from(logit - max) * inverse).exp();
-        let total: f64 = logits.iter().map(|&logit| weight(logit)).sum();
+    /// A draw from the whole vocabulary, without candidates: one pass for the weights, one scan.
+    fn draw_from_all(&mut self, logits: &[f32], best: u32) -> u32 {
+        self.scratch.clear();
+        self.scratch.extend_from_slice(logits);
+        ops::softmax(&mut self.scratch, 1.0 / self.settings.temperature);
+        let total: f64 = self.scratch.iter().map(|p| f64::from(*p)).sum();
         let mut left = self.random.unit() * total;
-        let mut last = 0;
-        for candidate in tokens(logits) {
-            let weight = weight(candidate.logit);
+        let mut last = best;
+        for (token, &weight) in (0_u32..).zip(&self.scratch) {
             if weight > 0.0 {
-                last = candidate.token;
+                last = token;
+                left -= f64::from(weight);
             }
-            left -= weight;
             if left < 0.0 {
                 break;
             }
@@ -219,14 +228,7 @@ fn weight(logit: f32, max: f32) -> f64 {
 }
 
 fn total_weight(logits: &[f32], max: f32) -> f64 {
-    let mut lanes = [0.0_f64; LANES];
-    let (chunks, rest) = logits.as_chunks::<LANES>();
-    for chunk in chunks {
-        for (lane, &logit) in lanes.iter_mut().zip(chunk) {
-            *lane += weight(logit, max);
-        }
-    }
-    lanes.iter().sum::<f64>() + rest.iter().map(|&logit| weight(logit, max)).sum::<f64>()
+    f64::from(ops::log_sum_exp(logits) - max).exp()
 }
 
 fn entropy(logits: &[f32], max: f32, total: f64) -> f64 {
@@ -268,32 +270,6 @@ fn largest(logits: &[f32]) -> Result<(u32, f32)> {
                 bad.unwrap_or_default()
             )))
         }
-    }
-}
-
-/// The `count` best, unordered. One pass: a buffer a few times as large is cut back to the best
-/// whenever it is full, and what is below its worst is skipped.
-fn best(logits: &[f32], count: usize, out: &mut Vec<Candidate>) {
-    out.clear();
-    if count == 0 {
-        return;
-    }
-    let room = (count * 4).max(256);
-    let mut floor = f32::NEG_INFINITY;
-    for candidate in tokens(logits) {
-        // Equals of the floor come later and so have higher ids: they lose anyway.
-        if candidate.logit > floor || out.len() < count {
-            out.push(candidate);
-            if out.len() >= room {
-                out.select_nth_unstable_by(count - 1, Candidate::order);
-                out.truncate(count);
-                floor = out.last().map_or(floor, |worst| worst.logit);
-            }
-        }
-    }
-    if out.len() > count {
-        out.select_nth_unstable_by(count - 1, Candidate::order);
-        out.truncate(count);
     }
 }
 
@@ -350,12 +326,9 @@ fn normalise(candidates: &mut [Candidate]) {
 /// `count` likeliest tokens, best first.
 #[must_use]
 pub fn log_probabilities(logits: &[f32], token: u32, count: usize) -> (f32, Vec<(u32, f32)>) {
-    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let log_total = f64::from(max) + total_weight(logits, max).ln();
-    let log = |logit: f32| (f64::from(logit) - log_total) as f32;
-    let mut candidates = Vec::new();
-    best(logits, count.min(logits.len()), &mut candidates);
-    candidates.sort_unstable_by(Candidate::order);
-    let own = logits.get(token as usize).map_or(f32::NEG_INFINITY, |&logit| log(logit));
-    (own, candidates.iter().map(|c| (c.token, log(c.logit))).collect())
+    let log_total = ops::log_sum_exp(logits);
+    let mut best = Vec::new();
+    ops::top_k(logits, count.min(logits.len()), &mut best);
+    let own = logits.get(token as usize).map_or(f32::NEG_INFINITY, |logit| logit - log_total);
+    (own, best.into_iter().map(|(token, logit)| (token, logit - log_total)).collect())
 }

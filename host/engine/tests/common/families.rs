@@ -46,7 +46,7 @@ pub fn llama(metadata: &Metadata) -> Program {
             p.op("rms-norm", &[x], vec![tensor("weight", name(part)), float("eps", eps)])
         };
         let h = norm(&mut p, x, "attn_norm.weight");
-        let mut turned = |p: &mut Steps, part: &str, heads: usize| {
+        let turned = |p: &mut Steps, part: &str, heads: usize| {
             let mut q = linear(p, h, part);
             let weight = name(&format!("{part}_norm.weight"));
             if metadata.tensor(&weight).is_some() {

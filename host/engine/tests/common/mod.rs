@@ -10,6 +10,7 @@
 )]
 
 pub mod families;
+pub mod serve;
 pub mod tiny;
 
 use std::sync::Arc;

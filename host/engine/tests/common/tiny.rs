@@ -4,7 +4,7 @@ use std::{collections::HashMap, ops::Range};
 
 use gristmill_core::{
     Error, Result,
-    program::{Metadata, TensorInfo, Value},
+    program::{Metadata, Program, TensorInfo, Value},
 };
 use gristmill_engine::weights::Source;
 use gristmill_kernels::{Bytes, Quant, encode_row};
@@ -119,4 +119,97 @@ impl Tiny {
         tiny.tensor("output_norm.weight", &[width], Quant::F32, 1.0, 0.3);
         tiny
     }
+}
+
+/// An encoder that uses every step the families above do not, and its program.
+pub fn encoder() -> (Tiny, Program) {
+    use super::{Steps, flag, float, int, tensor, text};
+    let (width, vocabulary, positions) = (64, 120, 64);
+    let mut tiny = Tiny::new("encoder");
+    let mut p = Steps::new();
+    tiny.tensor("embed", &[width, vocabulary], Quant::F16, 0.0, 1.0);
+    tiny.tensor("positions", &[width, positions], Quant::F32, 0.0, 0.3);
+    tiny.tensor("short", &[width, 8], Quant::F32, 0.0, 0.3);
+    tiny.tensor("norm", &[width], Quant::F32, 1.0, 0.3);
+    tiny.tensor("norm.bias", &[width], Quant::F32, 0.0, 0.3);
+    tiny.tensor("qkv", &[width, 3 * width], Quant::Q8_0, 0.0, 0.3);
+    tiny.tensor("qkv.bias", &[3 * width], Quant::F32, 0.0, 0.3);
+    tiny.tensor("out", &[width, width], Quant::F32, 0.0, 0.3);
+    tiny.tensor("sinks", &[4], Quant::F32, 0.0, 1.0);
+    tiny.tensor("inner", &[width, width], Quant::F32, 0.0, 0.3);
+    tiny.tensor("factors", &[4], Quant::F32, 2.0, 0.5);
+    tiny.tensor("router", &[width, 5], Quant::F32, 0.0, 0.3);
+    tiny.tensor("moe.gate", &[width, 32, 5], Quant::F32, 0.0, 0.3);
+    tiny.tensor("moe.up", &[width, 32, 5], Quant::F32, 0.0, 0.3);
+    tiny.tensor("moe.down", &[32, width, 5], Quant::F32, 0.0, 0.3);
+
+    let x = p.op("embed", &[], vec![tensor("weight", "embed")]);
+    let x = p.op("position-embed", &[x], vec![tensor("weight", "positions")]);
+    let norm = vec![tensor("weight", "norm"), tensor("bias", "norm.bias"), float("eps", 1e-5)];
+    let x = p.op("layer-norm", &[x], norm.clone());
+    p.layer = Some(0);
+    p.kv(vec![int("kv-heads", 4), int("head-dim", 16)]);
+    let qkv = p.op("linear", &[x], vec![tensor("weight", "qkv"), tensor("bias", "qkv.bias"), float("scale", 0.5)]);
+    let part = |p: &mut Steps, n: usize| {
+        p.op("slice", &[qkv], vec![int("start", n * width), int("length", width)])
+    };
+    let (q, k, v) = (part(&mut p, 0), part(&mut p, 1), part(&mut p, 2));
+    let turn = |p: &mut Steps, x: u32| {
+        p.op(
+            "rope",
+            &[x],
+            vec![
+                int("heads", 4),
+                int("head-dim", 16),
+                int("dims", 8),
+                text("layout", "half"),
+                float("base", 500.0),
+                text("scaling", "linear"),
+                float("factor", 2.0),
+                tensor("factors", "factors"),
+            ],
+        )
+    };
+    let (q, k) = (turn(&mut p, q), turn(&mut p, k));
+    let a = p.op(
+        "attention",
+        &[q, k, v],
+        vec![
+            int("heads", 4),
+            int("kv-heads", 4),
+            int("head-dim", 16),
+            float("scale", 0.25),
+            flag("causal", false),
+            tensor("sinks", "sinks"),
+        ],
+    );
+    let a = p.op("linear", &[a], vec![tensor("weight", "out")]);
+    let x = p.op("add", &[x, a], vec![]);
+    // A second branch that reads the sum again, so that it cannot be written in place.
+    let inner = p.op("linear", &[x], vec![tensor("weight", "inner")]);
+    let inner = p.op("activation", &[inner], vec![text("kind", "gelu")]);
+    let inner = p.op("scale", &[inner], vec![float("factor", 0.25)]);
+    let mixed = p.op(
+        "moe",
+        &[x],
+        vec![
+            tensor("router", "router"),
+            tensor("gate", "moe.gate"),
+            tensor("up", "moe.up"),
+            tensor("down", "moe.down"),
+            int("experts", 5),
+            int("active", 2),
+            text("activation", "silu"),
+            text("scoring", "softmax"),
+            flag("normalize", true),
+        ],
+    );
+    let x = p.op("add", &[x, mixed], vec![]);
+    let x = p.op("add", &[inner, x], vec![]);
+    p.layer = None;
+    let x = p.op("rms-norm", &[x], vec![float("eps", 1e-6)]);
+    p.op("pool", &[x], vec![text("kind", "mean"), flag("normalize", true)]);
+    let mut program = p.program(vocabulary as u32, width as u32, 1, positions as u32);
+    program.extras.push(("unused".into(), "short".into()));
+    (tiny, program)
 }

@@ -1,0 +1,192 @@
+//! A loaded model: everything about it that does not change while it serves.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicU64},
+    },
+    time::Instant,
+};
+
+use gristmill_core::{
+    Error, Result,
+    program::{Dialect, Families, Metadata},
+};
+use gristmill_models::{ChatTemplate, Gguf, Tokenizer, store::Located};
+use sha2::{Digest, Sha256};
+
+use crate::{
+    cache::KvTypes,
+    execute::MOST_SEQUENCES,
+    memory::{Memory, Reservation},
+    plan::{Capacity, Plan},
+    program::{self, check},
+    weights::Weights,
+};
+
+/// Rows of a pass that reads a prompt: enough for the kernels to be at their best, and about a
+/// third of a second of a small model's time on two processors.
+pub(crate) const PREFILL_ROWS: usize = 512;
+
+/// A model's plan, weights, words and manners.
+pub(crate) struct Core {
+    /// Differs for every load.
+    pub(crate) key: u64,
+    pub(crate) located: Located,
+    pub(crate) metadata: Metadata,
+    pub(crate) family: String,
+    pub(crate) plan: Plan,
+    pub(crate) weights: Weights,
+    pub(crate) tokenizer: Tokenizer,
+    pub(crate) template: Option<ChatTemplate>,
+    pub(crate) dialect: Dialect,
+    /// Tokens that end a turn, besides those the tokenizer knows.
+    pub(crate) ends: Vec<u32>,
+    /// Texts that end a turn and are no single token.
+    pub(crate) end_texts: Vec<String>,
+    pub(crate) types: KvTypes,
+    pub(crate) capacity: Capacity,
+    /// Tokens one sequence may have.
+    pub(crate) context: usize,
+    /// Rows of the largest pass.
+    pub(crate) rows: usize,
+    /// Rows of prompt in a pass that others wait for.
+    pub(crate) mixed_rows: usize,
+    /// Digest of everything that must be equal for a cache to be used again.
+    pub(crate) manifest: String,
+    /// Microseconds it took to load; taken by the first answer.
+    pub(crate) load: AtomicU64,
+    /// Answers running or queued.
+    pub(crate) active: AtomicU32,
+    /// Weights and buffers.
+    pub(crate) memory: Reservation,
+}
+
+impl std::fmt::Debug for Core {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Core({})", self.located.id)
+    }
+}
+
+/// What loading needs to know.
+pub(crate) struct Loading<'a> {
+    pub(crate) families: &'a dyn Families,
+    pub(crate) memory: &'a Arc<Memory>,
+    pub(crate) types: KvTypes,
+    pub(crate) context: Option<u32>,
+    pub(crate) max_active: usize,
+    pub(crate) key: u64,
+}
+
+impl Core {
+    /// Opens a model's file and makes everything ready for the first token. Blocks, and runs Wasm.
+    pub(crate) fn load(located: Located, loading: &Loading<'_>) -> Result<Self> {
+        let begun = Instant::now();
+        let path = located.paths.first().ok_or_else(|| {
+            Error::not_found(format!("the model `{}` has no files", located.id))
+        })?;
+        let gguf = Gguf::open(path)?;
+        let metadata = gguf.metadata();
+        let resolved = loading.families.resolve(&metadata)?;
+        let checked = check(&resolved.program, &metadata)
+            .map_err(|fault| Error::from(fault).with("family", &resolved.family))?;
+        let plan = Plan::new(Arc::new(checked));
+        let native = plan.program.context_native;
+        let context = loading.context.map_or(native, |cap| (cap as usize).min(native));
+        let capacity = plan.capacity(loading.types);
+        let encoder = plan.program.result == program::Result::Pooled;
+        // An encoder reads a text at once.
+        let rows = if encoder { context.clamp(PREFILL_ROWS, 4096) } else { PREFILL_ROWS };
+        let rows = rows + loading.max_active.min(MOST_SEQUENCES);
+        let cost = capacity.cost(loading.max_active.min(MOST_SEQUENCES), 0, rows);
+        let memory = loading
+            .memory
+            .reserve(cost.weights + cost.buffers, &format!("the model `{}`", located.id))?;
+        let weights = Weights::load(&plan, &gguf, true)?;
+        let tokenizer = Tokenizer::from_gguf(&gguf)?;
+        if tokenizer.vocab_len() as usize > plan.program.vocabulary {
+            return Err(Error::invalid(format!(
+                "the file has {} tokens, its program only {}",
+                tokenizer.vocab_len(),
+                plan.program.vocabulary
+            )));
+        }
+        let dialect = resolved.dialect;
+        let source = match &dialect.template {
+            Some(source) => Some(source.clone()),
+            None => gguf.text("tokenizer.chat_template")?.map(str::to_owned),
+        };
+        let word = |id: Option<u32>| id.and_then(|id| tokenizer.token_text(id)).unwrap_or("");
+        let template = source
+            .as_deref()
+            .map(|source| {
+                ChatTemplate::compile(source, word(tokenizer.bos()), word(tokenizer.eos()))
+            })
+            .transpose()?;
+        let (mut ends, mut end_texts) = (Vec::new(), Vec::new());
+        for stop in &dialect.stops {
+            match tokenizer.id_of(stop) {
+                Some(id) => ends.push(id),
+                None if stop.is_empty() => {}
+                None => end_texts.push(stop.clone()),
+            }
+        }
+        let mut manifest = Sha256::new();
+        for part in [
+            located.digest.as_str(),
+            &plan.program.digest,
+            &resolved.digest,
+            source.as_deref().unwrap_or(""),
+            loading.types.k.name(),
+            loading.types.v.name(),
+            env!("CARGO_PKG_VERSION"),
+        ] {
+            manifest.update((part.len() as u64).to_le_bytes());
+            manifest.update(part);
+        }
+        let manifest = hex(&manifest.finalize());
+        // About 50 G multiplications, some tenths of a second, between tokens of other answers.
+        let weights_per_row = (capacity.weights as usize).max(1);
+        let mixed_rows = (50_000_000_000 / weights_per_row).clamp(32, PREFILL_ROWS);
+        let load = AtomicU64::new(u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX));
+        Ok(Self {
+            key: loading.key,
+            located,
+            metadata,
+            family: resolved.family,
+            plan,
+            weights,
+            tokenizer,
+            template,
+            dialect,
+            ends,
+            end_texts,
+            types: loading.types,
+            capacity,
+            context,
+            rows,
+            mixed_rows,
+            manifest: format!("sha256:{manifest}"),
+            load,
+            active: AtomicU32::new(0),
+            memory,
+        })
+    }
+
+    /// Whether generation ends with this token.
+    pub(crate) fn ends_with(&self, token: u32) -> bool {
+        self.tokenizer.is_end(token) || self.ends.contains(&token)
+    }
+
+    /// Whether it makes vectors and not text.
+    pub(crate) fn encodes(&self) -> bool {
+        self.plan.program.result == program::Result::Pooled
+    }
+}
+
+/// Lower-case hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |n: u8| char::from(DIGITS.get(usize::from(n)).copied().unwrap_or(b'?'));
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}

@@ -1,0 +1,236 @@
+//! One running answer: what is still to be read, what was said, and how it ends.
+
+use std::{sync::atomic::Ordering, sync::Arc, time::Instant};
+
+use gristmill_core::{
+    Result,
+    event::{Alternative, Event, Finish, Timings, TokenInfo, Usage},
+};
+
+use super::{Sink, Ticket};
+use crate::{
+    cache::Cache,
+    core::Core,
+    memory::Reservation,
+    sampler::{Sampler, log_probabilities},
+    text::{Assembler, Reading},
+};
+
+/// Where an answer's context comes from.
+pub(crate) enum Origin {
+    /// A prompt of its own.
+    Prompt(Vec<u32>),
+    /// A session's.
+    Session(u64),
+}
+
+/// An answer that waits to begin. Everything that can be refused has been.
+pub(crate) struct Start {
+    pub(crate) core: Arc<Core>,
+    pub(crate) ticket: Ticket,
+    pub(crate) sink: Sink,
+    pub(crate) origin: Origin,
+    pub(crate) sampler: Sampler,
+    pub(crate) assembler: Assembler,
+    /// Alternatives per token.
+    pub(crate) logprobs: Option<usize>,
+    pub(crate) max_tokens: Option<usize>,
+    /// Tokens the context may have.
+    pub(crate) limit: usize,
+}
+
+/// A cache and what it costs.
+pub(crate) struct Held {
+    pub(crate) cache: Cache,
+    pub(crate) memory: Reservation,
+}
+
+/// An answer that runs.
+pub(super) struct Sequence {
+    core: Arc<Core>,
+    ticket: Ticket,
+    pub(super) sink: Sink,
+    pub(super) held: Held,
+    pub(super) session: Option<u64>,
+    /// The whole prompt; its first tokens are in the cache.
+    prompt: Vec<u32>,
+    cached: usize,
+    /// Generated and not yet in the cache.
+    next: Option<u32>,
+    sampler: Sampler,
+    assembler: Assembler,
+    logprobs: Option<usize>,
+    max_tokens: Option<usize>,
+    pub(super) limit: usize,
+    completion: usize,
+    reasoning: usize,
+    begun: Instant,
+    first: Option<Instant>,
+    events: Vec<Event>,
+}
+
+impl Sequence {
+    /// Begins with a cache that holds the first tokens of `prompt`.
+    pub(super) fn new(start: Start, held: Held, prompt: Vec<u32>) -> Self {
+        let mut sampler = start.sampler;
+        for &token in &prompt {
+            sampler.accept(token);
+        }
+        let session = match start.origin {
+            Origin::Session(id) => Some(id),
+            Origin::Prompt(_) => None,
+        };
+        Self {
+            core: start.core,
+            ticket: start.ticket,
+            sink: start.sink,
+            cached: held.cache.len(),
+            held,
+            session,
+            prompt,
+            next: None,
+            sampler,
+            assembler: start.assembler,
+            logprobs: start.logprobs,
+            max_tokens: start.max_tokens,
+            limit: start.limit,
+            completion: 0,
+            reasoning: 0,
+            begun: Instant::now(),
+            first: None,
+            events: Vec::new(),
+        }
+    }
+
+    /// Tokens to be read next: one when decoding, otherwise what is left of the prompt.
+    pub(super) fn waiting(&self) -> &[u32] {
+        match &self.next {
+            Some(token) => std::slice::from_ref(token),
+            None => self.prompt.get(self.held.cache.len()..).unwrap_or_default(),
+        }
+    }
+
+    /// Whether it writes rather than reads.
+    pub(super) fn decoding(&self) -> bool {
+        self.next.is_some()
+    }
+
+    /// Whether anybody listens.
+    pub(super) fn cancelled(&self) -> bool {
+        self.sink.closed()
+    }
+
+    /// Tokens generated that the cache does not hold.
+    pub(super) fn trailing(&self) -> Option<u32> {
+        self.next
+    }
+
+    /// The whole answer's time so far, in milliseconds.
+    pub(super) fn age(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Chooses the next token from logits and hands out what it means. Whether the answer is over.
+    pub(super) fn advance(&mut self, logits: &mut [f32]) -> Result<bool> {
+        let begins = self.first.is_none();
+        if begins {
+            self.first = Some(Instant::now());
+        }
+        if self.max_tokens == Some(0) {
+            self.end("length");
+            return Ok(true);
+        }
+        let raw = self.logprobs.map(|count| (count, logits.to_vec()));
+        let token = self.sampler.choose(logits)?;
+        self.sampler.accept(token);
+        self.next = Some(token);
+        self.completion += 1;
+        if self.assembler.reasoning() {
+            self.reasoning += 1;
+        }
+        if self.core.ends_with(token) {
+            let called = self.assembler.calls() > 0;
+            self.end(if called { "tool-calls" } else { "stop" });
+            return Ok(true);
+        }
+        let bytes = self.bytes(token);
+        self.assembler.push(&bytes, &mut self.events);
+        if let Some((count, raw)) = raw {
+            self.events.push(Event::Tokens(vec![self.info(token, &raw, count)]));
+        }
+        if self.assembler.ended() {
+            let called = self.assembler.stopped().is_none();
+            self.end(if called { "tool-calls" } else { "stop" });
+            return Ok(true);
+        }
+        let full = self.held.cache.len() + 1 >= self.limit;
+        if full || self.max_tokens.is_some_and(|most| self.completion >= most) {
+            self.end("length");
+            return Ok(true);
+        }
+        if !self.events.is_empty() {
+            let events = std::mem::take(&mut self.events);
+            self.sink.send(Ok(events));
+        }
+        Ok(false)
+    }
+
+    /// What a token adds to the text: marks are not shown unless the dialect reads them.
+    fn bytes(&self, token: u32) -> Vec<u8> {
+        let tokenizer = &self.core.tokenizer;
+        let bytes = tokenizer.token_bytes(token).unwrap_or_default();
+        if tokenizer.is_special(token)
+            && !std::str::from_utf8(&bytes)
+                .is_ok_and(|text| Reading::wants(&self.core.dialect, text))
+        {
+            return Vec::new();
+        }
+        bytes
+    }
+
+    fn info(&self, token: u32, raw: &[f32], count: usize) -> TokenInfo {
+        let bytes = |id: u32| self.core.tokenizer.token_bytes(id).unwrap_or_default();
+        let (logprob, likeliest) = log_probabilities(raw, token, count);
+        let alternatives = likeliest
+            .into_iter()
+            .map(|(id, logprob)| Alternative { id, bytes: bytes(id), logprob })
+            .collect();
+        TokenInfo { id: token, bytes: bytes(token), logprob, alternatives }
+    }
+
+    fn end(&mut self, reason: &str) {
+        let mut events = std::mem::take(&mut self.events);
+        self.assembler.finish(&mut events);
+        // Held-back text may only now have completed a call.
+        let reason = match reason {
+            "stop" if self.assembler.stopped().is_none() && self.assembler.calls() > 0 => {
+                "tool-calls"
+            }
+            reason => reason,
+        };
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        events.push(Event::Usage(Usage {
+            prompt: count(self.prompt.len()),
+            cached: count(self.cached),
+            completion: count(self.completion),
+            reasoning: count(self.reasoning),
+            extras: Vec::new(),
+        }));
+        let us = |from: Instant, to: Instant| {
+            u64::try_from(to.saturating_duration_since(from).as_micros()).unwrap_or(u64::MAX)
+        };
+        let now = Instant::now();
+        let first = self.first.unwrap_or(now);
+        events.push(Event::Timings(Timings {
+            queue: us(self.ticket.issued, self.begun),
+            load: self.core.load.swap(0, Ordering::Relaxed),
+            prefill: us(self.begun, first),
+            decode: us(first, now),
+            extras: Vec::new(),
+        }));
+        let stop = self.assembler.stopped().map(str::to_owned);
+        let stop = stop.filter(|stop| !self.core.end_texts.contains(stop));
+        events.push(Event::Finish(Finish { reason: reason.to_owned(), stop }));
+        self.sink.send(Ok(events));
+    }
+}
