@@ -3,14 +3,15 @@
 //! A phase hands one closure to every worker and returns when all are done. The calling thread is
 //! worker 0, so a pool of one has no threads at all. Idle workers spin for some tens of
 //! microseconds, so that the phases of a token follow each other in a fraction of one, then sleep.
-//! One phase runs at a time; a second caller waits. A phase started from inside a phase runs
+//! Work in chunks goes to whoever comes: a worker that the machine keeps from running in time
+//! is not waited for. One phase runs at a time; a second caller waits. A phase started from inside a phase runs
 //! serially on its thread.
 #![allow(unsafe_code, reason = "a borrowed closure crosses to the workers; affinity and MXCSR")]
 
 use std::cell::{Cell, UnsafeCell};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -20,6 +21,13 @@ use crate::isa::{self, Isa};
 /// How long an idle worker spins before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
 
+/// Set in the gate when no more workers may join the phase.
+const CLOSED: u64 = 1 << 15;
+/// The gate's count of workers inside.
+const INSIDE_MASK: u64 = CLOSED - 1;
+/// Where the gate's phase number starts.
+const NUMBER: u32 = 16;
+
 type Job<'a> = &'a (dyn Fn(usize) + Sync);
 
 /// Keeps its content on cache lines of its own.
@@ -27,15 +35,15 @@ type Job<'a> = &'a (dyn Fn(usize) + Sync);
 struct Padded<T>(T);
 
 struct Shared {
-    /// Number of the current phase; changing it starts the phase.
-    phase: Padded<AtomicU32>,
+    /// The phase's number, whether it is [`CLOSED`], and how many workers are [`INSIDE_MASK`].
+    gate: Padded<AtomicU64>,
     /// Workers that have not finished the phase.
     pending: Padded<AtomicU32>,
     /// Workers asleep, and whether the caller is.
     asleep: AtomicU32,
     caller_asleep: AtomicBool,
     stop: AtomicBool,
-    /// The phase's closure; written before `phase` changes, read after.
+    /// The phase's closure; written while the gate is closed and empty, read inside only.
     job: UnsafeCell<Option<Job<'static>>>,
     panic: Mutex<Option<Box<dyn std::any::Any + Send>>>,
     lock: Mutex<()>,
@@ -43,8 +51,8 @@ struct Shared {
     wake_caller: Condvar,
 }
 
-// SAFETY: `job` is written only by the caller that holds the pool's run lock, while every worker
-// waits for `phase` to change (`pending` is zero), and read only after that change (acquire).
+// SAFETY: `job` is written only by the caller that holds the pool's run lock, while the gate is
+// closed and nobody is inside; it is read only by workers that the open gate let in (acquire).
 unsafe impl Sync for Shared {}
 
 /// A process-wide pool of workers.
@@ -79,7 +87,7 @@ impl Pool {
         let threads = if threads == 0 { Pool::available() } else { threads };
         let cpus = if pin { allowed_cpus() } else { Vec::new() };
         let shared = Arc::new(Shared {
-            phase: Padded(AtomicU32::new(0)),
+            gate: Padded(AtomicU64::new(CLOSED)),
             pending: Padded(AtomicU32::new(0)),
             asleep: AtomicU32::new(0),
             caller_asleep: AtomicBool::new(false),
@@ -148,16 +156,22 @@ impl Pool {
             (0..self.threads).for_each(job);
             return;
         }
+        self.phase(job, true);
+    }
+
+    /// One phase, joined by every worker or by those that come in time.
+    fn phase(&self, job: Job<'_>, everyone: bool) {
         let _running = held(&self.running);
         let shared = &*self.shared;
-        // SAFETY: the lifetime is erased, but this function does not return before every worker
-        // has finished with the closure (`pending` reaches zero), panics included. Nobody else
-        // touches `job`: the run lock is held and the workers are between phases.
+        // SAFETY: the lifetime is erased, but this function does not return before the gate is
+        // closed and every worker has left, panics included. Nobody else touches `job`: the run
+        // lock is held, and the gate is closed and empty.
         unsafe {
             *shared.job.get() = Some(std::mem::transmute::<Job<'_>, Job<'static>>(job));
         }
         shared.pending.0.store((self.threads - 1) as u32, Ordering::Relaxed);
-        shared.phase.0.fetch_add(1, Ordering::SeqCst);
+        let number = (shared.gate.0.load(Ordering::Relaxed) >> NUMBER) + 1;
+        shared.gate.0.store(number << NUMBER, Ordering::SeqCst);
         if shared.asleep.load(Ordering::SeqCst) > 0 {
             drop(held(&shared.lock));
             shared.wake_workers.notify_all();
@@ -168,7 +182,11 @@ impl Pool {
             catch_unwind(AssertUnwindSafe(|| job(0)))
         };
         INSIDE.set(false);
-        self.wait();
+        if everyone {
+            self.wait(|| shared.pending.0.load(Ordering::SeqCst) == 0);
+        }
+        shared.gate.0.fetch_or(CLOSED, Ordering::SeqCst);
+        self.wait(|| shared.gate.0.load(Ordering::SeqCst) & INSIDE_MASK == 0);
         if let Err(panic) = own {
             resume_unwind(panic);
         }
@@ -182,31 +200,41 @@ impl Pool {
     /// of one call never overlap; which worker gets which is not fixed.
     pub fn chunks(&self, total: usize, chunk: usize, job: &(dyn Fn(usize, Range<usize>) + Sync)) {
         let chunk = chunk.max(1);
-        if total <= chunk && total > 0 {
+        if total <= chunk {
+            // One chunk (or none) needs no other thread.
             let _mode = FlushDenormals::enter();
-            job(0, 0..total);
+            if total > 0 {
+                job(0, 0..total);
+            }
             return;
         }
-        // The first chunk of each worker is fixed, the rest are taken as they come.
-        let next = Padded(AtomicUsize::new(self.threads));
-        self.run(&|worker| {
-            let mut index = worker;
-            while let Some(start) = index.checked_mul(chunk).filter(|start| *start < total) {
+        let next = Padded(AtomicUsize::new(0));
+        let job = |worker: usize| {
+            loop {
+                let index = next.0.fetch_add(1, Ordering::Relaxed);
+                let Some(start) = index.checked_mul(chunk).filter(|start| *start < total) else {
+                    return;
+                };
                 job(worker, start..(start + chunk).min(total));
-                index = next.0.fetch_add(1, Ordering::Relaxed);
             }
-        });
+        };
+        if self.threads == 1 || INSIDE.get() {
+            let _mode = FlushDenormals::enter();
+            job(0);
+            return;
+        }
+        self.phase(&job, false);
     }
 
-    /// Waits until every worker has finished.
-    fn wait(&self) {
+    /// Waits until a condition holds that workers make true when they leave.
+    fn wait(&self, done: impl Fn() -> bool) {
         let shared = &*self.shared;
-        if spin_until(|| shared.pending.0.load(Ordering::Acquire) == 0) {
+        if spin_until(&done) {
             return;
         }
         let mut guard = held(&shared.lock);
         shared.caller_asleep.store(true, Ordering::SeqCst);
-        while shared.pending.0.load(Ordering::SeqCst) != 0 {
+        while !done() {
             guard = shared.wake_caller.wait(guard).unwrap_or_else(PoisonError::into_inner);
         }
         shared.caller_asleep.store(false, Ordering::SeqCst);
@@ -216,7 +244,7 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
-        self.shared.phase.0.fetch_add(1, Ordering::SeqCst);
+        self.shared.gate.0.fetch_add(1 << NUMBER, Ordering::SeqCst);
         drop(held(&self.shared.lock));
         self.shared.wake_workers.notify_all();
         for handle in self.handles.drain(..) {
@@ -256,29 +284,37 @@ fn work(shared: &Shared, worker: usize, cpu: Option<usize>) {
     let _mode = FlushDenormals::enter();
     INSIDE.set(true);
     let mut seen = 0;
+    let number = || shared.gate.0.load(Ordering::SeqCst) >> NUMBER;
     loop {
-        if !spin_until(|| shared.phase.0.load(Ordering::Acquire) != seen) {
+        if !spin_until(|| number() != seen) {
             let mut guard = held(&shared.lock);
             shared.asleep.fetch_add(1, Ordering::SeqCst);
-            while shared.phase.0.load(Ordering::SeqCst) == seen {
+            while number() == seen {
                 guard = shared.wake_workers.wait(guard).unwrap_or_else(PoisonError::into_inner);
             }
             shared.asleep.fetch_sub(1, Ordering::SeqCst);
         }
-        seen = seen.wrapping_add(1);
         if shared.stop.load(Ordering::SeqCst) {
             return;
         }
-        // SAFETY: written before the phase number changed, and not written again before this
-        // worker counts itself out below.
+        let joined = shared.gate.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |gate| {
+            (gate & CLOSED == 0).then_some(gate + 1)
+        });
+        let (Ok(gate) | Err(gate)) = joined;
+        seen = gate >> NUMBER;
+        if joined.is_err() {
+            // Too late: the others did it all.
+            continue;
+        }
+        // SAFETY: inside the gate the closure stays as it is, and alive.
         if let Some(job) = unsafe { *shared.job.get() }
             && let Err(panic) = catch_unwind(AssertUnwindSafe(|| job(worker)))
         {
             held(&shared.panic).get_or_insert(panic);
         }
-        if shared.pending.0.fetch_sub(1, Ordering::SeqCst) == 1
-            && shared.caller_asleep.load(Ordering::SeqCst)
-        {
+        shared.pending.0.fetch_sub(1, Ordering::SeqCst);
+        shared.gate.0.fetch_sub(1, Ordering::SeqCst);
+        if shared.caller_asleep.load(Ordering::SeqCst) {
             drop(held(&shared.lock));
             shared.wake_caller.notify_one();
         }

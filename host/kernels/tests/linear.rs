@@ -257,7 +257,7 @@ fn requests_that_do_not_fit_are_refused() {
     assert!(act.prepare(&pool, &[0.0; 32], 1, 32, &[&matrix]).is_err());
     act.prepare(&pool, &[0.0; 64], 1, 64, &[]).unwrap();
     let mut out = [0.0; 8];
-    let mut run = |act: &Act, out: &mut [f32]| {
+    let run = |act: &Act, out: &mut [f32]| {
         linear(
             &pool,
             act,

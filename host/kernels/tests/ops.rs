@@ -14,6 +14,8 @@ use gristmill_kernels::Activation;
 use gristmill_kernels::ops::{self, RopeStyle, RopeTable, Rotations};
 use proptest::prelude::*;
 
+type Function = Box<dyn Fn(f64) -> f64>;
+
 const LENGTHS: [usize; 8] = [1, 3, 16, 31, 64, 100, 576, 1000];
 
 fn wide(x: &[f32]) -> Vec<f64> {
@@ -67,7 +69,7 @@ fn activations_and_gates() {
     let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
     let tanh_gelu =
         |x: f64| 0.5 * x * (1.0 + (0.797_884_560_802_865_4 * (x + 0.044715 * x * x * x)).tanh());
-    let cases: [(Activation, Box<dyn Fn(f64) -> f64>); 6] = [
+    let cases: [(Activation, Function); 6] = [
         (Activation::Identity, Box::new(|x| x)),
         (Activation::Silu, Box::new(move |x| x * sigmoid(x))),
         (Activation::GeluTanh, Box::new(tanh_gelu)),
@@ -149,9 +151,9 @@ fn rotations_turn_pairs() {
         for (t, position) in positions.iter().enumerate() {
             for h in 0..heads {
                 let base = (t * heads + h) * dim + offset;
-                for i in 0..rotated / 2 {
+                for (i, factor) in factors.iter().enumerate() {
                     let frequency = (10_000f64.powf(-2.0 * i as f64 / rotated as f64) * 0.5
-                        / f64::from(factors[i])) as f32;
+                        / f64::from(*factor)) as f32;
                     let angle = f64::from(*position as f32 * frequency);
                     let (a, b) = match style {
                         RopeStyle::Halves => (base + i, base + i + rotated / 2),

@@ -1,5 +1,6 @@
 //! Random matrices and the plain meaning of the activation quantiser, for the kernels' tests.
-#![allow(dead_code, reason = "each test file uses a part")]
+#![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
+#![allow(clippy::unwrap_used, reason = "small test helpers")]
 
 use gristmill_kernels::{Bytes, Matrix, Quant, decode_row};
 
@@ -28,7 +29,7 @@ impl Rng {
         Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -36,7 +37,7 @@ impl Rng {
     }
 
     pub fn uniform(&mut self) -> f32 {
-        (self.next() >> 40) as f32 / (1u64 << 24) as f32
+        (self.draw() >> 40) as f32 / (1u64 << 24) as f32
     }
 
     pub fn normal(&mut self) -> f32 {
@@ -54,7 +55,7 @@ pub fn random_matrix(quant: Quant, rows: usize, cols: usize, rng: &mut Rng) -> M
     let mut data = Vec::new();
     let mut values = vec![0.0f32; len];
     while data.len() < quant.row_bytes(cols).unwrap() * rows {
-        let block: Vec<u8> = (0..bytes).map(|_| rng.next() as u8).collect();
+        let block: Vec<u8> = (0..bytes).map(|_| rng.draw() as u8).collect();
         decode_row(quant, &block, &mut values).unwrap();
         if values.iter().all(|v| v.is_finite() && v.abs() < 1e4)
             && values.iter().any(|v| v.abs() > 1e-4)
