@@ -416,13 +416,15 @@ fn parts_of_a_split_file_are_one_model() {
     assert!(renamed.contains("-00001-of-00002.gguf") && renamed.contains("x.gguf"), "{renamed}");
 }
 
+/// Gives a key another value.
+fn replace(file: &mut File, name: &str, kind: u32, value: &[u8]) {
+    let prefix = text(name);
+    file.keys.retain(|key| !key.starts_with(&prefix));
+    file.keys.push(key(name, kind, value));
+}
+
 #[test]
 fn parts_that_do_not_belong_together_are_refused() {
-    let replace = |file: &mut File, name: &str, kind: u32, value: &[u8]| {
-        let prefix = text(name);
-        file.keys.retain(|key| !key.starts_with(&prefix));
-        file.keys.push(key(name, kind, value));
-    };
     type Change = dyn Fn(usize, &mut File);
     let cases: [(&str, &Change); 4] = [
         ("split.no", &|part, file| {
