@@ -111,7 +111,9 @@ impl Meter {
 fn thread_cpu() -> u64 {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
-    seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(now.tv_nsec).unwrap_or_default())
+    seconds
+        .saturating_mul(1_000_000_000)
+        .saturating_add(u64::try_from(now.tv_nsec).unwrap_or_default())
 }
 
 struct Metered<'a, F> {
@@ -159,7 +161,13 @@ mod tests {
     use super::*;
 
     fn limits() -> Limits {
-        Limits { memory_mib: 1, table_elements: 10, log_records: 2, log_bytes: 10, ..Limits::default() }
+        Limits {
+            memory_mib: 1,
+            table_elements: 10,
+            log_records: 2,
+            log_bytes: 10,
+            ..Limits::default()
+        }
     }
 
     #[test]
@@ -193,8 +201,7 @@ mod tests {
     #[test]
     fn waiting_is_not_cpu_time() {
         let meter = Arc::new(Meter::default());
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let (waited, worked) = runtime.block_on(async {
             meter.run(tokio::time::sleep(Duration::from_millis(50))).await;
             let waited = Duration::from_nanos(meter.used.load(Ordering::Relaxed));

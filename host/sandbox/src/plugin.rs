@@ -94,13 +94,8 @@ impl Plugin {
             }
             Ok(UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now())))
         });
-        let gate = Gate {
-            plugin: Arc::clone(self),
-            meter,
-            begun: Instant::now(),
-            life,
-            _slot: slot,
-        };
+        let gate =
+            Gate { plugin: Arc::clone(self), meter, begun: Instant::now(), life, _slot: slot };
         Ok(Cell { store, gate })
     }
 
@@ -112,12 +107,9 @@ impl Plugin {
     }
 
     fn busy(&self) -> Error {
-        Error::new(
-            Code::Busy,
-            format!("plugin {} has no free place; try again shortly", self.name),
-        )
-        .with("limit", self.grant.limits.stores)
-        .retry_after(100)
+        Error::new(Code::Busy, format!("plugin {} has no free place; try again shortly", self.name))
+            .with("limit", self.grant.limits.stores)
+            .retry_after(100)
     }
 }
 
@@ -149,6 +141,11 @@ impl Gate {
         let left = self.life.saturating_sub(self.begun.elapsed());
         let (time, whole) =
             if left < limits.call() { (left, self.life) } else { (limits.call(), limits.call()) };
+        // A timer alone would not do: a call that is ready at once never looks at it, and an endless
+        // answer is made of such calls.
+        if time.is_zero() {
+            return Err(self.plugin.fault(&Fault::Deadline(whole.as_millis())));
+        }
         match tokio::time::timeout(time, self.meter.run(call)).await {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => Err(match classify(&error) {

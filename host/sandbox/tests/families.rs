@@ -106,21 +106,21 @@ fn the_same_question_is_asked_once() {
 #[test]
 fn a_family_that_fails_is_stopped_and_does_not_stand_in_the_way() {
     let sandbox = sandbox();
-    let limits = Limits { cpu_ms: 200, call_ms: 500, ..Limits::default() };
+    let limits = Limits { cpu_ms: 200, ..Limits::default() };
     let alone = FamilySet::new(vec![family(&sandbox, "one", limits.clone())]);
-    for (architecture, word) in
-        [("trap", "trap-unreachable"), ("loop", "cpu-limit"), ("sleep", "deadline")]
-    {
-        let error = alone.resolve(&metadata(architecture)).unwrap_err();
+    let hasty = Limits { call_ms: 500, ..Limits::default() };
+    let hasty = FamilySet::new(vec![family(&sandbox, "one", hasty)]);
+    for (set, architecture, word) in [
+        (&alone, "trap", "trap-unreachable"),
+        (&alone, "loop", "cpu-limit"),
+        (&hasty, "sleep", "deadline"),
+    ] {
+        let error = set.resolve(&metadata(architecture)).unwrap_err();
         assert_eq!(error.code, Code::PluginFault);
         assert_eq!(error.detail("fault"), Some(word), "{architecture}: {error}");
     }
-    let wide = Limits {
-        host_call_bytes: 256 << 20,
-        memory_mib: 256,
-        cpu_ms: 60_000,
-        ..Limits::default()
-    };
+    let wide =
+        Limits { host_call_bytes: 256 << 20, memory_mib: 256, cpu_ms: 60_000, ..Limits::default() };
     let error = alone.resolve(&metadata("big")).unwrap_err();
     assert_eq!(error.code, Code::PluginFault, "{error}");
     let both = FamilySet::new(vec![family(&sandbox, "one", limits), family(&sandbox, "two", wide)]);

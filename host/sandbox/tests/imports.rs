@@ -122,8 +122,7 @@ async fn kernels_compute_in_the_host() {
 #[tokio::test]
 async fn the_engine_is_reached_by_handles() {
     let sandbox = sandbox();
-    let services =
-        Services { engine: Some(Arc::new(Scripted::default())), ..Services::default() };
+    let services = Services { engine: Some(Arc::new(Scripted::default())), ..Services::default() };
     let backend = hostile(&sandbox, Limits::default(), services);
     assert_eq!(refusal(&*backend, "engine").await.code, Code::NotFound);
     for prompt in ["engine", "session"] {

@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{answer, good, grant, guest, hostile, pin, request, sandbox, text};
+use common::{answer, by_hand, good, grant, guest, hostile, pin, request, sandbox, text};
 use gristmill_core::Code;
 use gristmill_kernels::Pool;
 use gristmill_ledger::Kind;
@@ -99,14 +99,14 @@ async fn computing_is_bounded_even_with_host_calls_between() {
 
 #[tokio::test]
 async fn waiting_is_bounded() {
-    let limits = Limits { call_ms: 300, ..limits() };
+    let limits = Limits { call_ms: 1_500, ..limits() };
     faults(limits, &[("sleep", "deadline"), ("sleep-next", "deadline")]).await;
 }
 
 #[tokio::test]
 async fn an_answer_is_bounded_in_events_and_in_time() {
     faults(limits(), &[("stream", "event-limit")]).await;
-    let limits = Limits { generation_ms: 400, answer_events: u32::MAX, ..limits() };
+    let limits = Limits { generation_ms: 1_500, answer_events: u32::MAX, ..limits() };
     faults(limits, &[("stream", "deadline")]).await;
 }
 
@@ -123,6 +123,7 @@ async fn matrices_in_the_host_count_like_memory() {
         services(),
     );
     assert_eq!(loaded.err().map(|error| error.code()), Some("too-large"));
+    faults(self::limits(), &[("matrices", "memory-limit")]).await;
     // Half a MiB of numbers in and as many vectors: the result is refused before it is computed.
     let limits = Limits { host_call_bytes: 4 << 20, memory_mib: 32, ..self::limits() };
     let backend = hostile(&sandbox, limits, services());
@@ -156,12 +157,6 @@ async fn stores_of_all_plugins_are_bounded() {
     assert_eq!(error.code, Code::Busy, "{error}");
     drop((one, two));
     answer(&*backend, "good 3").await.unwrap();
-}
-
-/// A probe written by hand, with room for what no compiler emits.
-fn by_hand(top: &str, checks: &str) -> Vec<u8> {
-    let source = std::fs::read_to_string(gristmill_testing::guests::sources().join("wat/probe.wat"));
-    wat::parse_str(source.unwrap().replace(";; TOP", top).replace(";; CHECKS", checks)).unwrap()
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@
 
 mod common;
 
-use common::{EVERYTHING, grant, guest, pin, sandbox};
+use common::{EVERYTHING, by_hand, grant, guest, pin, sandbox};
 use gristmill_core::Code;
 use gristmill_ledger::{Kind, Pin, sha256};
 use gristmill_policies::{Grant, Limits};
@@ -155,7 +155,9 @@ fn imports_must_be_pinned_granted_and_known() {
         grant.imports.retain(|name| name != missing);
         let interface = missing.trim_end_matches("/*");
         match load(&sandbox, &bytes, &good, &grant) {
-            Err(LoadError::ImportNotGranted(name)) => assert!(name.starts_with(interface), "{name}"),
+            Err(LoadError::ImportNotGranted(name)) => {
+                assert!(name.starts_with(interface), "{name}")
+            }
             // A guest need not use everything that may be granted.
             Ok(()) => {
                 assert!(!good.imports.iter().any(|name| name.starts_with(interface)), "{missing}");
@@ -237,18 +239,20 @@ fn async_components_are_not_run() {
 #[tokio::test]
 async fn a_trap_at_the_start_is_a_refusal_and_a_trap_in_describe_is_a_fault() {
     let sandbox = sandbox();
-    let bytes = guest("start");
-    match load(&sandbox, &bytes, &pin("start", &bytes), &everything()) {
+    let top = "(core module $s (func $f unreachable) (start $f)) (core instance (instantiate $s))";
+    let bytes = by_hand(top, "");
+    let pinned = pin("start", &bytes);
+    match sandbox.load_probe(&bytes, &pinned, &grant(Kind::Probe, Limits::default())) {
         Err(LoadError::Start(error)) => {
             assert_eq!(error.code, Code::PluginFault);
             assert_eq!(error.detail("fault"), Some("trap-unreachable"), "{error}");
+            assert_eq!(sandbox.strikes(&pinned.digest()), 1);
         }
-        other => panic!("{other:?}"),
+        other => panic!("{:?}", other.err()),
     }
     let bytes = guest("describe");
     let pin = pin("describe", &bytes);
-    let backend =
-        sandbox.load_backend(&bytes, &pin, &everything(), Services::default()).unwrap();
+    let backend = sandbox.load_backend(&bytes, &pin, &everything(), Services::default()).unwrap();
     let error = backend.describe().await.unwrap_err();
     assert_eq!(error.detail("fault"), Some("trap-unreachable"), "{error}");
     assert!(backend.models().await.is_err());

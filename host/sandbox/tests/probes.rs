@@ -32,8 +32,10 @@ async fn a_probe_runs_its_checks_against_a_back_end() {
         extras: Vec::new(),
     };
     let results = probe.run(backend.clone(), plan).await.unwrap();
-    let seen: Vec<_> =
-        results.iter().map(|check| (check.id.as_str(), &check.outcome, check.evidence.as_str())).collect();
+    let seen: Vec<_> = results
+        .iter()
+        .map(|check| (check.id.as_str(), &check.outcome, check.evidence.as_str()))
+        .collect();
     assert_eq!(
         seen,
         [

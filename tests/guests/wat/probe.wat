@@ -29,9 +29,9 @@
     (field "outcome" $outcome)
     (field "evidence" string)))
   (func $checks (result (list string))
-    (canon lift (core func $i "checks") (memory $i "memory") (realloc (func $i "realloc"))))
+    (canon lift (core func $i "checks") (memory (core memory $i "memory")) (realloc (core func $i "realloc"))))
   (func $run (param "plan" $plan) (result (list $check))
-    (canon lift (core func $i "run") (memory $i "memory") (realloc (func $i "realloc"))))
+    (canon lift (core func $i "run") (memory (core memory $i "memory")) (realloc (core func $i "realloc"))))
 
   ;; Types at an edge need names; this inner component gives them theirs.
   (component $named
@@ -52,9 +52,14 @@
     (import "a-check" (type $check (eq $check')))
     (import "a-checks" (func $checks (result (list string))))
     (import "a-run" (func $run (param "plan" $plan) (result (list $check))))
-    (export $plan-out "plan" (type $plan))
-    (export $outcome-out "outcome" (type $outcome))
-    (export $check-out "check" (type $check))
+    (export $plan-out "plan" (type $plan'))
+    (export $outcome-out "outcome" (type $outcome'))
+    (type $check'' (record
+      (field "id" string)
+      (field "capability" (option string))
+      (field "outcome" $outcome-out)
+      (field "evidence" string)))
+    (export $check-out "check" (type $check''))
     (export "checks" (func $checks))
     (export "run" (func $run) (func (param "plan" $plan-out) (result (list $check-out)))))
 

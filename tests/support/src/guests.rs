@@ -13,7 +13,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
-/// The bytes of the guest with this name: `hostile`, `start`, `describe`, `family` or `probe`.
+/// The bytes of the guest with this name: `hostile`, `describe`, `family` or `probe`.
 ///
 /// # Errors
 /// When the guests cannot be built, or there is none of that name.

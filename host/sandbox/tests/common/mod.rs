@@ -1,6 +1,7 @@
 //! What the sandbox's tests share: guests with pins and grants, and an engine that is all script.
 #![allow(
     dead_code,
+    unreachable_pub,
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
@@ -82,6 +83,12 @@ pub fn hostile(sandbox: &Sandbox, limits: Limits, services: Services) -> Arc<dyn
     let bytes = guest("hostile");
     let pin = pin("hostile", &bytes);
     sandbox.load_backend(&bytes, &pin, &grant(Kind::Backend, limits), services).unwrap()
+}
+
+/// A probe written by hand, with room for what no compiler emits.
+pub fn by_hand(top: &str, checks: &str) -> Vec<u8> {
+    let source = std::fs::read_to_string(guests::sources().join("wat/probe.wat"));
+    wat::parse_str(source.unwrap().replace(";; TOP", top).replace(";; CHECKS", checks)).unwrap()
 }
 
 pub fn request(prompt: &str) -> Request {

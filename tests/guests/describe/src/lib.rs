@@ -15,7 +15,6 @@ fn trap() -> ! {
     core::arch::wasm32::unreachable()
 }
 
-
 impl serving::Guest for Guest {
     type Generation = Generation;
 

@@ -9,8 +9,8 @@ use gristmill::contract::{
     capability::{Descriptor, ModelInfo, Readiness},
     clock, engine, kernels, log,
     types::{
-        EmbedRequest, Embeddings, Error, Event, Finish, Part, Prompt, RerankRequest, Ranked, Request,
-        TokenInfo, ToolStart, Usage,
+        EmbedRequest, Embeddings, Error, Event, Finish, Part, Prompt, Ranked, Request,
+        RerankRequest, TokenInfo, ToolStart, Usage,
     },
     upstream,
 };
@@ -227,6 +227,10 @@ impl serving::Guest for Hostile {
                 );
                 return Ok(said(seen));
             }
+            "matrices" => loop {
+                let numbers = vec![1.0; 1 << 16];
+                std::mem::forget(kernels::Matrix::from_f32(1, 1 << 16, &numbers, "F32")?);
+            },
             "kernels-huge" => {
                 let tall = kernels::Matrix::from_f32(1 << 19, 1, &vec![1.0; 1 << 19], "F32")?;
                 let n = 1 << 19;

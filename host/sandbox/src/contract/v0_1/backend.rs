@@ -180,7 +180,10 @@ impl Generation for Running {
             return Err(Error::invalid("next(0): expected at least 1"));
         }
         let Some((mut live, generation)) = self.live.take() else {
-            return Err(Error::new(Code::Cancelled, "the answer has failed or was cancelled before"));
+            return Err(Error::new(
+                Code::Cancelled,
+                "the answer has failed or was cancelled before",
+            ));
         };
         let resource = live.guest.gristmill_contract_serving().generation();
         let call = resource.call_next(&mut live.cell.store, generation, max);

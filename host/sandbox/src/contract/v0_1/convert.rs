@@ -102,22 +102,51 @@ variant!(wit::Role, request::Role { System, User, Assistant, Tool; Other; });
 record!(wit::Media, request::Media { mime, data });
 variant!(wit::Part, request::Part { ; Text, Image, Audio; Other });
 record!(wit::ToolCall, request::ToolCall { id, name, arguments });
-record!(wit::Message, request::Message {
-    role, content, reasoning, tool_calls, tool_call_id, name, extras,
-});
+record!(
+    wit::Message,
+    request::Message { role, content, reasoning, tool_calls, tool_call_id, name, extras }
+);
 record!(wit::Tool, request::Tool { name, description, parameters, strict, extras });
 variant!(wit::ToolChoice, request::ToolChoice { Auto, None, Required; Named; });
 variant!(wit::Constraint, request::Constraint { JsonObject; JsonSchema, Regex, Grammar; Other });
 variant!(wit::Reasoning, request::Reasoning { Unset, Off, On; Effort; });
-record!(wit::Sampling, request::Sampling {
-    temperature, top_p, top_k, min_p, typical_p, repeat_penalty, repeat_last_n, presence_penalty,
-    frequency_penalty, seed, logit_bias, extras,
-});
+record!(
+    wit::Sampling,
+    request::Sampling {
+        temperature,
+        top_p,
+        top_k,
+        min_p,
+        typical_p,
+        repeat_penalty,
+        repeat_last_n,
+        presence_penalty,
+        frequency_penalty,
+        seed,
+        logit_bias,
+        extras,
+    }
+);
 variant!(wit::Prompt, request::Prompt { ; Chat, Text, Tokens; Infill });
-record!(wit::Request, request::Request {
-    id, model, prompt, tools, tool_choice, parallel_tool_calls, constraint, reasoning, sampling,
-    max_tokens, stop, logprobs, context, extras,
-});
+record!(
+    wit::Request,
+    request::Request {
+        id,
+        model,
+        prompt,
+        tools,
+        tool_choice,
+        parallel_tool_calls,
+        constraint,
+        reasoning,
+        sampling,
+        max_tokens,
+        stop,
+        logprobs,
+        context,
+        extras,
+    }
+);
 record!(wit::EmbedRequest, request::EmbedRequest { model, inputs, dimensions, truncate, extras });
 record!(wit::Embeddings, request::Embeddings { dim, rows, data, prompt_tokens });
 record!(wit::RerankRequest, request::RerankRequest { model, query, documents, top_n, extras });
@@ -151,9 +180,21 @@ record!(wit::Reason, capability::Reason { code, detail });
 variant!(wit::Support, capability::Support { Supported, Unknown; Unsupported, Conditional; });
 record!(wit::Claim, capability::Claim { name, support, value });
 record!(wit::Descriptor, capability::Descriptor { id, kind, version, execution, claims, extras });
-record!(wit::ModelInfo, capability::ModelInfo {
-    id, names, digest, family, quantization, parameters, size_bytes, context_native, claims, extras,
-});
+record!(
+    wit::ModelInfo,
+    capability::ModelInfo {
+        id,
+        names,
+        digest,
+        family,
+        quantization,
+        parameters,
+        size_bytes,
+        context_native,
+        claims,
+        extras,
+    }
+);
 record!(wit::Readiness, capability::Readiness { ready, detail, extras });
 
 // family
@@ -165,16 +206,28 @@ variant!(wit::family::Attribute, Attribute {
 });
 record!(wit::family::Step, program::Step { op, layer, inputs, outputs, attributes });
 record!(wit::family::State, program::State { kind, layer, attributes });
-record!(wit::family::Program, program::Program {
-    vocabulary, width, layers, context_native, states, steps, result_value, extras,
-});
+record!(
+    wit::family::Program,
+    program::Program {
+        vocabulary,
+        width,
+        layers,
+        context_native,
+        states,
+        steps,
+        result_value,
+        extras,
+    }
+);
 record!(wit::family::Span, program::Span { open, close, open_at_start });
-record!(wit::family::ToolFormat, program::ToolFormat {
-    open, close, shape, name_key, arguments_key, extras,
-});
-record!(wit::family::Dialect, program::Dialect {
-    template, system_role, stops, reasoning, tools, defaults, extras,
-});
+record!(
+    wit::family::ToolFormat,
+    program::ToolFormat { open, close, shape, name_key, arguments_key, extras }
+);
+record!(
+    wit::family::Dialect,
+    program::Dialect { template, system_role, stops, reasoning, tools, defaults, extras }
+);
 
 // engine
 impl To<runtime::Segment> for wit::engine::Segment {
@@ -184,9 +237,10 @@ impl To<runtime::Segment> for wit::engine::Segment {
         runtime::Segment { kind, tokens, stable, cache_class }
     }
 }
-record!(wit::engine::PrefixStatus, runtime::PrefixStatus {
-    reused, prefilled, dropped, resident, available, manifest_digest,
-});
+record!(
+    wit::engine::PrefixStatus,
+    runtime::PrefixStatus { reused, prefilled, dropped, resident, available, manifest_digest }
+);
 
 // probing
 record!(wit::probing::Plan, Plan { model, checks, budget_ms, extras });
@@ -253,7 +307,10 @@ mod tests {
                 role: request::Role::Other("critic".into()),
                 content: vec![
                     request::Part::Text("é".into()),
-                    request::Part::Image(request::Media { mime: "image/png".into(), data: vec![1] }),
+                    request::Part::Image(request::Media {
+                        mime: "image/png".into(),
+                        data: vec![1],
+                    }),
                     request::Part::Other("kind".into(), "content".into()),
                 ],
                 reasoning: Some("hm".into()),
@@ -301,7 +358,11 @@ mod tests {
         let events = vec![
             event::Event::Reasoning("r".into()),
             event::Event::Text("t".into()),
-            event::Event::ToolStart(event::ToolStart { index: 1, id: "i".into(), name: "n".into() }),
+            event::Event::ToolStart(event::ToolStart {
+                index: 1,
+                id: "i".into(),
+                name: "n".into(),
+            }),
             event::Event::ToolArguments(1, "{}".into()),
             event::Event::ToolEnd(1),
             event::Event::Tokens(vec![event::TokenInfo {

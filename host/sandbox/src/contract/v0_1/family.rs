@@ -47,8 +47,7 @@ impl FamilyWorld for Pure {
         let mut cell = self.plugin.cell(self.plugin.grant.limits.generation(), None)?;
         let guest = cell.gate.run(self.pre.instantiate_async(&mut cell.store)).await?;
         let family = guest.gristmill_contract_family();
-        let refusal =
-            |error| guest_error(error).unwrap_or_else(|fault| self.plugin.fault(&fault));
+        let refusal = |error| guest_error(error).unwrap_or_else(|fault| self.plugin.fault(&fault));
 
         let matches = family.call_matches(&mut cell.store, &metadata);
         let Some(name) = cell.gate.run(matches).await? else { return Ok(None) };

@@ -11,9 +11,7 @@ use wasmtime::{Result, component::Resource};
 
 use super::{Answer, Model, refuse};
 use crate::{
-    contract::v0_1::bindings::gristmill::contract::kernels,
-    fault::Fault,
-    load::shown,
+    contract::v0_1::bindings::gristmill::contract::kernels, fault::Fault, load::shown,
     plugin::Guest,
 };
 
@@ -25,7 +23,12 @@ pub struct Matrix {
 
 impl Guest {
     /// `n` products, `n × cols` numbers in, `n × rows` out.
-    async fn multiply(&mut self, matrix: &Resource<Matrix>, x: Vec<f32>, n: usize) -> Answer<Vec<f32>> {
+    async fn multiply(
+        &mut self,
+        matrix: &Resource<Matrix>,
+        x: Vec<f32>,
+        n: usize,
+    ) -> Answer<Vec<f32>> {
         let Some(pool) = self.plugin.services.pool.clone() else {
             return refuse(no_kernels());
         };

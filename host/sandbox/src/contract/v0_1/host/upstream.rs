@@ -48,7 +48,11 @@ impl upstream::Host for Guest {
             return refuse(
                 Error::new(
                     Code::Blocked,
-                    format!("the grant of {} names no upstream {:?}", self.plugin.name, shown(&grant)),
+                    format!(
+                        "the grant of {} names no upstream {:?}",
+                        self.plugin.name,
+                        shown(&grant)
+                    ),
                 )
                 .with("upstream", shown(&grant)),
             );
@@ -83,7 +87,11 @@ impl upstream::HostResponse for Guest {
         Ok(self.table.get(&response)?.0.status())
     }
 
-    async fn header(&mut self, response: Resource<Response>, name: String) -> Result<Option<String>> {
+    async fn header(
+        &mut self,
+        response: Resource<Response>,
+        name: String,
+    ) -> Result<Option<String>> {
         Ok(self.table.get(&response)?.0.header(&name))
     }
 
@@ -180,8 +188,21 @@ mod tests {
             assert_eq!(sent("POST", path, fine), Ok(()), "{path}");
         }
         for path in [
-            "", "v1", "//host/x", "http://host/", "/a b", "/a\r\nhost: x", "/a\\b", "/é", "/a#b",
-            "/../x", "/a/..", "/a/./b", "/%2e%2E/x", "/.%2e/x", "/a/..?x",
+            "",
+            "v1",
+            "//host/x",
+            "http://host/",
+            "/a b",
+            "/a\r\nhost: x",
+            "/a\\b",
+            "/é",
+            "/a#b",
+            "/../x",
+            "/a/..",
+            "/a/./b",
+            "/%2e%2E/x",
+            "/.%2e/x",
+            "/a/..?x",
         ] {
             assert_eq!(sent("POST", path, fine), Err("path".to_owned()), "{path}");
         }
@@ -189,9 +210,17 @@ mod tests {
             assert_eq!(sent(method, "/", fine), Err("method".to_owned()), "{method}");
         }
         for header in [
-            ("", "x"), ("a b", "x"), ("a:", "x"), ("é", "x"), ("Host", "x"), ("AUTHORIZATION", "x"),
-            ("Content-Length", "1"), ("Transfer-Encoding", "chunked"), ("cookie", "a"),
-            ("x-a", "a\r\nhost: b"), ("x-a", "a\0"),
+            ("", "x"),
+            ("a b", "x"),
+            ("a:", "x"),
+            ("é", "x"),
+            ("Host", "x"),
+            ("AUTHORIZATION", "x"),
+            ("Content-Length", "1"),
+            ("Transfer-Encoding", "chunked"),
+            ("cookie", "a"),
+            ("x-a", "a\r\nhost: b"),
+            ("x-a", "a\0"),
         ] {
             assert_eq!(sent("GET", "/", header), Err("headers".to_owned()), "{header:?}");
         }
