@@ -16,7 +16,7 @@ pub(crate) fn check(
         }
         let nearest = known
             .iter()
-            .map(|name| (distance(key, name), name))
+            .map(|name| (strsim::levenshtein(key, name), name))
             .min()
             .filter(|(distance, name)| *distance <= name.len() / 2);
         return Err(match nearest {
@@ -25,34 +25,4 @@ pub(crate) fn check(
         });
     }
     Ok(())
-}
-
-/// Edits (insert, remove, replace) between two short words.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut next = vec![i + 1];
-        let mut left = i + 1;
-        for ((to, above), diagonal) in b.iter().zip(row.iter().skip(1)).zip(&row) {
-            left = (diagonal + usize::from(from != *to)).min(above + 1).min(left + 1);
-            next.push(left);
-        }
-        row = next;
-    }
-    row.last().copied().unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::distance;
-
-    #[test]
-    fn edits_are_counted() {
-        for (a, b, edits) in
-            [("", "", 0), ("abc", "", 3), ("", "ab", 2), ("call-ms", "cal-ms", 1), ("ab", "ba", 2)]
-        {
-            assert_eq!(distance(a, b), edits, "{a} {b}");
-        }
-    }
 }

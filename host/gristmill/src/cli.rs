@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::{
+    bench,
     compose::Places,
     models, plugin, run, serve,
     settings::{SETTINGS, Settings, commented_file},
@@ -70,7 +71,7 @@ enum Command {
     #[command(subcommand)]
     Host(HostCommand),
     /// Measure the engine on a model file; prints one line of JSON
-    Bench(run::Bench),
+    Bench(bench::Arguments),
 }
 
 #[derive(Debug, Subcommand)]
@@ -117,11 +118,20 @@ pub(crate) fn main() -> Result<()> {
             Ok(())
         }
         Command::Host(HostCommand::Profile) => {
-            print!("{}", gristmill_kernels::isa::report());
+            profile();
             Ok(())
         }
-        Command::Bench(bench) => run::bench(&settings, &places, &bench),
+        Command::Bench(arguments) => bench::bench(&settings, &places, &arguments),
     }
+}
+
+/// What the engine found, which kernels it chose and why.
+fn profile() {
+    let isa = gristmill_kernels::isa::report();
+    println!("threads   {} may be used", gristmill_kernels::Pool::available());
+    println!("offered   {}", isa.offered);
+    println!("chosen    {}", isa.chosen);
+    println!("because   {}", isa.why);
 }
 
 /// Every setting is a flag of every command.

@@ -4,6 +4,7 @@ use std::{path::Path, sync::Arc, time::SystemTime};
 
 use anyhow::{Context, Result};
 use gristmill_core::{Error, program::Value};
+use gristmill_engine::{cache::KvTypes, plan::Plan, program::check};
 use gristmill_models::{
     Gguf,
     store::{Located, Store, catalogue},
@@ -69,9 +70,10 @@ pub(crate) fn show(settings: &Settings, places: &Places, name: &str, program: bo
     let gguf = Gguf::open(first)?;
     let metadata = gguf.metadata();
     if program {
-        let resolved = gristmill_core::program::Families::resolve(&*families(settings, places)?, &metadata)?;
-        println!("family    {} ({})", resolved.family, resolved.digest);
-        print!("{}", gristmill_engine::describe(&gguf, &resolved)?);
+        let resolved = families(settings, places)?.resolve(&metadata)?;
+        let program = check(&resolved.program, &metadata).map_err(Error::from)?;
+        println!("family  {} ({})", resolved.family, resolved.digest);
+        print!("{}", Plan::new(Arc::new(program)).describe(KvTypes::default()));
         return Ok(());
     }
     let facts = &model.facts;

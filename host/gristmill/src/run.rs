@@ -2,7 +2,6 @@
 
 use std::{
     io::{IsTerminal, Read, Write},
-    path::PathBuf,
     time::Instant,
 };
 
@@ -40,22 +39,6 @@ pub(crate) struct Arguments {
     /// At most so many tokens
     #[arg(long)]
     max_tokens: Option<u32>,
-}
-
-/// What to measure.
-#[derive(Debug, Args)]
-pub(crate) struct Bench {
-    /// A GGUF file
-    pub(crate) file: PathBuf,
-    /// Tokens of the prompt
-    #[arg(long, default_value_t = 512)]
-    pub(crate) prefill: u32,
-    /// Tokens generated
-    #[arg(long, default_value_t = 128)]
-    pub(crate) decode: u32,
-    /// Times each is measured
-    #[arg(long, default_value_t = 3)]
-    pub(crate) repeat: u32,
 }
 
 /// Does it.

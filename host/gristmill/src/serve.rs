@@ -36,6 +36,7 @@ pub(crate) fn serve(settings: &Settings, places: &Places) -> Result<()> {
             mutation: settings.flag("server.model_changes"),
             body_limit: usize::try_from(body_limit).unwrap_or(usize::MAX),
             origins: settings.list("server.origins"),
+            hosts: settings.list("server.hosts"),
             loopback: address.ip().to_canonical().is_loopback(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             ..ApiConfig::default()

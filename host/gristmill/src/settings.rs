@@ -73,6 +73,7 @@ settings! {
     server.max_body_mib: Count = "128", "Largest request body, in MiB.";
     server.model_changes: Flag = "false", "Whether clients may pull, copy and delete models.";
     server.origins: List = "[]", "Web origins allowed besides loopback ones.";
+    server.hosts: List = "[]", "Host names by which clients may reach a loopback listener, besides local ones.";
     server.drain_seconds: Count = "30", "How long running answers may finish after a signal to stop.";
     paths.models: Text = "", "Where models are kept. Unset: the user's data folder.";
     paths.plugins: Text = "", "Where component files lie. Unset: share/gristmill/plugins beside the binary.";

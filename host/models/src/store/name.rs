@@ -119,7 +119,7 @@ pub(crate) fn near<'a>(wanted: &Name, names: impl Iterator<Item = &'a Name>) -> 
     let mut found: Vec<(usize, String)> = names
         .filter_map(|name| {
             let other = name.model.to_ascii_lowercase();
-            let distance = distance(&family, &other);
+            let distance = strsim::levenshtein(&family, &other);
             let close = distance <= 1 + family.len() / 4
                 || (family.len() >= 3 && other.contains(&family))
                 || (other.len() >= 3 && family.contains(&other));
@@ -129,33 +129,4 @@ pub(crate) fn near<'a>(wanted: &Name, names: impl Iterator<Item = &'a Name>) -> 
     found.sort();
     found.dedup();
     found.into_iter().take(3).map(|(_, name)| name).collect()
-}
-
-/// Levenshtein's distance, in bytes; both are at most [`MAX_PART`] long.
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut next = Vec::with_capacity(row.len());
-        next.push(i + 1);
-        for ((y, above), diagonal) in b.bytes().zip(row.iter().skip(1)).zip(&row) {
-            let left = next.last().copied().unwrap_or(0);
-            next.push((diagonal + usize::from(x != y)).min(above + 1).min(left + 1));
-        }
-        row = next;
-    }
-    row.last().copied().unwrap_or(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn distance_counts_edits() {
-        for (a, b, expected) in
-            [("", "", 0), ("abc", "", 3), ("kitten", "sitting", 3), ("smollm2", "smolm2", 1)]
-        {
-            assert_eq!(distance(a, b), expected, "{a} {b}");
-        }
-    }
 }
