@@ -1,6 +1,12 @@
 //! `cargo run --release -p gristmill-engine --example engine_bench -- MODEL.gguf [THREADS [PREFILL
 //! [DECODE [BATCH [ROUNDS]]]]]`: speeds of the bare forward pass as JSON.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a tool")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a tool"
+)]
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -11,7 +17,8 @@ use gristmill_engine::measure::{Measure, measure};
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let path = arguments.first().expect("a model file");
-    let number = |n: usize, default| arguments.get(n).map_or(default, |n| n.parse().expect("a number"));
+    let number =
+        |n: usize, default| arguments.get(n).map_or(default, |n| n.parse().expect("a number"));
     let what = Measure {
         threads: number(1, 2),
         prefill: number(2, 512),

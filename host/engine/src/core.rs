@@ -82,9 +82,10 @@ impl Core {
     /// Opens a model's file and makes everything ready for the first token. Blocks, and runs Wasm.
     pub(crate) fn load(located: Located, loading: &Loading<'_>) -> Result<Self> {
         let begun = Instant::now();
-        let path = located.paths.first().ok_or_else(|| {
-            Error::not_found(format!("the model `{}` has no files", located.id))
-        })?;
+        let path = located
+            .paths
+            .first()
+            .ok_or_else(|| Error::not_found(format!("the model `{}` has no files", located.id)))?;
         let gguf = Gguf::open(path)?;
         let metadata = gguf.metadata();
         let resolved = loading.families.resolve(&metadata)?;

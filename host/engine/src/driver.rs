@@ -107,7 +107,9 @@ impl Shared {
                 };
                 Driver::new(pool, inbox, memory, max_active, Box::new(usual)).run();
             })
-            .map_err(|error| Error::internal(format!("cannot start the engine's thread: {error}")))?;
+            .map_err(|error| {
+                Error::internal(format!("cannot start the engine's thread: {error}"))
+            })?;
         Ok(shared)
     }
 

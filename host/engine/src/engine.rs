@@ -161,14 +161,8 @@ impl Runtime for Engine {
         let (context, max_active) = (self.config.context, self.config.max_active);
         let key = self.keys.fetch_add(1, Ordering::Relaxed);
         let core = blocking(move || {
-            let loading = Loading {
-                families: &*families,
-                memory: &memory,
-                types,
-                context,
-                max_active,
-                key,
-            };
+            let loading =
+                Loading { families: &*families, memory: &memory, types, context, max_active, key };
             Core::load(located, &loading)
         })
         .await?;
@@ -227,7 +221,7 @@ impl Runtime for Engine {
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .unwrap_or_else(|error| Err(Error::internal(format!("a loading task ended early: {error}"))))
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
+        Err(Error::internal(format!("a loading task ended early: {error}")))
+    })
 }

@@ -86,7 +86,8 @@ impl Model<'_> {
                 caches.iter_mut().for_each(|cache| cache.roll_back());
                 return Err(Error::new(Code::Cancelled, "nobody waits for this pass any more"));
             }
-            self.phase(phase, arena, rows, caches).map_err(|error| place(self.plan, phase, error))?;
+            self.phase(phase, arena, rows, caches)
+                .map_err(|error| place(self.plan, phase, error))?;
         }
         for row in rows {
             if let Some(cache) = caches.get_mut(row.cache) {
@@ -229,13 +230,7 @@ impl Model<'_> {
         Ok(())
     }
 
-    fn linear(
-        &self,
-        arena: &mut Arena,
-        x: Slot,
-        width: usize,
-        products: &[Product],
-    ) -> Result<()> {
+    fn linear(&self, arena: &mut Arena, x: Slot, width: usize, products: &[Product]) -> Result<()> {
         let n = arena.current;
         let mut matrices = ArrayVec::<&Matrix, MOST_PRODUCTS>::new();
         for product in products {
@@ -374,7 +369,8 @@ impl Model<'_> {
         let mut scores = vec![0.0; n * moe.experts];
         let mut act = Act::default();
         act.prepare(self.pool, &input, n, width, &[router]).map_err(kernel)?;
-        let job = Job { matrix: router, bias: None, scale: 1.0, out: &mut scores, accumulate: false };
+        let job =
+            Job { matrix: router, bias: None, scale: 1.0, out: &mut scores, accumulate: false };
         linear(self.pool, &act, &mut [job]).map_err(kernel)?;
         let routes: Vec<_> = scores.chunks_exact(moe.experts).map(|s| route(moe, s)).collect();
         let (gates, ups, downs) = (

@@ -109,7 +109,8 @@ impl Model for Handle {
         };
         let encodes = core.encodes();
         let tools = core.dialect.tools.as_ref().is_some_and(|tools| Calls::knows(&tools.shape));
-        let valued = |name: &str, value: String| Claim { value: Some(value), ..Claim::supported(name) };
+        let valued =
+            |name: &str, value: String| Claim { value: Some(value), ..Claim::supported(name) };
         let unnamed = "the family does not say how tools are called";
         let moe = core.plan.program.steps.iter().any(|step| matches!(step.op, Op::Moe(_)));
         let reasons = core.dialect.reasoning.is_some();
@@ -156,10 +157,7 @@ impl Model for Handle {
                 ("architecture".to_owned(), core.metadata.architecture.clone()),
                 ("program".to_owned(), core.plan.program.digest.clone()),
                 ("manifest".to_owned(), core.manifest.clone()),
-                (
-                    "embedding-length".to_owned(),
-                    core.plan.program.width.to_string(),
-                ),
+                ("embedding-length".to_owned(), core.plan.program.width.to_string()),
             ],
         }
     }
@@ -266,7 +264,7 @@ impl Model for Handle {
                 core: Arc::clone(&self.core),
                 texts,
                 reply: Some(reply),
-                ticket: self.shared.ticket(&self.core)?,
+                ticket: Some(self.shared.ticket(&self.core)?),
                 work: crate::driver::Work::default(),
             };
             self.shared.send(Command::Embed(Box::new(embedding)))?;

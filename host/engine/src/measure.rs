@@ -49,7 +49,13 @@ impl Bare {
     ///
     /// # Errors
     /// What the pass says.
-    pub fn logits(&self, pool: &Pool, types: KvTypes, tokens: &[u32], chunk: usize) -> Result<Vec<f32>> {
+    pub fn logits(
+        &self,
+        pool: &Pool,
+        types: KvTypes,
+        tokens: &[u32],
+        chunk: usize,
+    ) -> Result<Vec<f32>> {
         let model = Model { plan: &self.plan, weights: &self.weights, pool };
         let chunk = chunk.clamp(1, tokens.len().max(1));
         let mut arena = Arena::new(&self.plan, chunk, chunk);

@@ -20,8 +20,7 @@ use std::{collections::HashMap, sync::Arc};
 pub use capacity::{Capacity, Cost};
 
 use crate::program::{
-    Activation, Attention, Checked, Head, Moe, Op, Pooling, Result as Kind, Rope, TensorId,
-    ValueId,
+    Activation, Attention, Checked, Head, Moe, Op, Pooling, Result as Kind, Rope, TensorId, ValueId,
 };
 
 /// Index of a buffer of the arena.
@@ -295,7 +294,9 @@ impl Group {
     /// Values the phase writes.
     fn outputs(&self) -> Vec<ValueId> {
         match self {
-            Self::Single(step) | Self::Glu(_, _, step) | Self::Accumulate(_, step, _) => vec![*step],
+            Self::Single(step) | Self::Glu(_, _, step) | Self::Accumulate(_, step, _) => {
+                vec![*step]
+            }
             Self::Linears(steps) => steps.clone(),
         }
     }
@@ -343,14 +344,15 @@ fn group(program: &Checked) -> Vec<Group> {
     // Which group each step is in, if not one of its own.
     let mut taken = vec![false; steps.len()];
     let mut groups: Vec<(usize, Group)> = Vec::new();
-    let take = |group: Group, at: usize, taken: &mut Vec<bool>, groups: &mut Vec<(usize, Group)>| {
-        for step in group.steps() {
-            if let Some(taken) = taken.get_mut(step) {
-                *taken = true;
+    let take =
+        |group: Group, at: usize, taken: &mut Vec<bool>, groups: &mut Vec<(usize, Group)>| {
+            for step in group.steps() {
+                if let Some(taken) = taken.get_mut(step) {
+                    *taken = true;
+                }
             }
-        }
-        groups.push((at, group));
-    };
+            groups.push((at, group));
+        };
     for (index, step) in steps.iter().enumerate() {
         match (&step.op, step.inputs.as_slice()) {
             (Op::Glu(_), &[gate, up]) if gate != up && used(gate) == 1 && used(up) == 1 => {
@@ -502,7 +504,14 @@ impl Builder {
 
     /// The slot of `input` if nothing reads it after this phase and the widths agree, otherwise
     /// another.
-    fn in_place(&mut self, phase: usize, input: ValueId, value: ValueId, width: usize, same: bool) -> Slot {
+    fn in_place(
+        &mut self,
+        phase: usize,
+        input: ValueId,
+        value: ValueId,
+        width: usize,
+        same: bool,
+    ) -> Slot {
         if same && self.last.get(input) == Some(&phase) {
             let slot = self.at(input);
             self.put(value, slot);
@@ -649,13 +658,9 @@ impl Builder {
                 Work::Add { a: x, b, width, out: out(self, true) }
             }
             &Op::Scale(factor) => Work::Scale { x, factor, width, out: out(self, true) },
-            &Op::Slice { start, length } => Work::Slice {
-                x,
-                width: in_width,
-                start,
-                length,
-                out: self.allocate(index, width),
-            },
+            &Op::Slice { start, length } => {
+                Work::Slice { x, width: in_width, start, length, out: self.allocate(index, width) }
+            }
             Op::Moe(moe) => {
                 Work::Moe { x, width, moe: moe.clone(), out: self.allocate(index, width) }
             }

@@ -24,7 +24,8 @@ const ALTERNATIVES: u32 = 100;
 
 /// Refuses what is not offered.
 pub(crate) fn refuse(core: &Core, request: &Request) -> Result<()> {
-    let unsupported = |field: &str, message: String| Err(Error::unsupported(message).with("field", field));
+    let unsupported =
+        |field: &str, message: String| Err(Error::unsupported(message).with("field", field));
     if core.encodes() {
         return unsupported("model", format!("`{}` makes embeddings and no text", core.located.id));
     }
@@ -38,21 +39,26 @@ pub(crate) fn refuse(core: &Core, request: &Request) -> Result<()> {
                 Constraint::Grammar(_) => "grammar",
                 Constraint::Other(kind, _) => kind,
             };
-            let message = format!("constrained output (`{kind}`) is not implemented by this engine");
+            let message =
+                format!("constrained output (`{kind}`) is not implemented by this engine");
             return unsupported("constraint", message);
         }
     }
     match &request.tool_choice {
         ToolChoice::Auto | ToolChoice::None => {}
         ToolChoice::Required | ToolChoice::Named(_) => {
-            let message = "a forced tool call needs constrained output, which this engine does not implement";
+            let message =
+                "a forced tool call needs constrained output, which this engine does not implement";
             return unsupported("tool_choice", message.to_owned());
         }
     }
     if let Some((name, _)) =
         request.extras.iter().find(|(name, _)| !EXTRAS.contains(&name.as_str()))
     {
-        return unsupported(name, format!("the request extra `{name}` is not known to this engine"));
+        return unsupported(
+            name,
+            format!("the request extra `{name}` is not known to this engine"),
+        );
     }
     if request.stop.len() > STOPS.0 || request.stop.iter().any(|stop| stop.len() > STOPS.1) {
         let message = format!("`stop`: expected at most {} strings of {} bytes", STOPS.0, STOPS.1);
@@ -107,7 +113,9 @@ pub(crate) fn reading(core: &Core, request: &Request, prompt: &str) -> Result<Re
         // The template may have opened the reasoning, whatever the family expects, or closed it.
         let end = prompt.trim_end();
         let open_at_start = match (&request.prompt, span.open_at_start) {
-            (Prompt::Chat(_), _) if end.ends_with(span.open.trim()) && !span.open.is_empty() => true,
+            (Prompt::Chat(_), _) if end.ends_with(span.open.trim()) && !span.open.is_empty() => {
+                true
+            }
             (Prompt::Chat(_), open) => open && !end.ends_with(span.close.trim()),
             _ => false,
         };
@@ -132,12 +140,8 @@ pub(crate) fn settings(core: &Core, request: &Request) -> Result<Settings> {
 pub(crate) fn tokens(core: &Core, request: &Request) -> Result<(Vec<u32>, String)> {
     match &request.prompt {
         Prompt::Chat(messages) => {
-            let mut options: Extras = request
-                .extras
-                .iter()
-                .filter(|(name, _)| name == "template")
-                .cloned()
-                .collect();
+            let mut options: Extras =
+                request.extras.iter().filter(|(name, _)| name == "template").cloned().collect();
             match &request.reasoning {
                 Reasoning::Unset => {}
                 Reasoning::Off => options.push(("enable_thinking".into(), "false".into())),
@@ -145,7 +149,8 @@ pub(crate) fn tokens(core: &Core, request: &Request) -> Result<(Vec<u32>, String
                 Reasoning::Effort(effort) => {
                     options.push(("enable_thinking".into(), "true".into()));
                     // Quoted, so that a word like `high` stays a word and `3` does too.
-                    options.push(("reasoning_effort".into(), serde_json::json!(effort).to_string()));
+                    options
+                        .push(("reasoning_effort".into(), serde_json::json!(effort).to_string()));
                 }
             }
             let tools: &[Tool] = if calls(request) { &request.tools } else { &[] };
@@ -163,8 +168,10 @@ pub(crate) fn tokens(core: &Core, request: &Request) -> Result<(Vec<u32>, String
             }
             Ok((tokens.clone(), String::new()))
         }
-        Prompt::Infill(..) => Err(Error::unsupported("infill is not implemented by this engine")
-            .with("field", "prompt")),
+        Prompt::Infill(..) => {
+            Err(Error::unsupported("infill is not implemented by this engine")
+                .with("field", "prompt"))
+        }
     }
 }
 
@@ -183,8 +190,10 @@ pub(crate) fn render(
             Part::Audio(_) => "audio",
             Part::Other(kind, _) => kind,
         };
-        return Err(Error::unsupported(format!("`{kind}` input is not implemented by this engine"))
-            .with("field", "messages"));
+        return Err(Error::unsupported(format!(
+            "`{kind}` input is not implemented by this engine"
+        ))
+        .with("field", "messages"));
     }
     let own;
     let option = |name: &str| options.iter().find(|(key, _)| key == name).map(|(_, v)| v.as_str());

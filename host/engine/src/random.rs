@@ -6,23 +6,23 @@ use std::hash::{BuildHasher, RandomState};
 
 /// A stream of random numbers.
 #[derive(Debug, Clone)]
-pub struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
     /// The stream of this seed.
     #[must_use]
-    pub const fn new(seed: u64) -> Self {
+    pub(crate) const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
     /// A seed that differs each time: the standard library's own, drawn from the system.
     #[must_use]
-    pub fn fresh_seed() -> u64 {
+    pub(crate) fn fresh_seed() -> u64 {
         RandomState::new().hash_one(0_u64)
     }
 
     /// The next 64 bits.
-    pub fn bits(&mut self) -> u64 {
+    pub(crate) fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -31,7 +31,7 @@ impl Random {
     }
 
     /// A number in `0 .. 1`, all 53 bits of it random.
-    pub fn unit(&mut self) -> f64 {
+    pub(crate) fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 * (1.0 / (1_u64 << 53) as f64)
     }
 }

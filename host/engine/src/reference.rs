@@ -93,14 +93,16 @@ impl Pass<'_> {
     fn decode(&self, id: TensorId, first: usize, count: usize) -> Result<Vec<f32>> {
         let tensor = self.tensor(id)?;
         let bytes = self.source.bytes(&tensor.name)?;
-        let (cols, bad) = (tensor.cols(), |error| Error::invalid(format!("{}: {error}", tensor.name)));
+        let (cols, bad) =
+            (tensor.cols(), |error| Error::invalid(format!("{}: {error}", tensor.name)));
         let size = tensor.quant.row_bytes(cols).map_err(bad)?;
         let mut out = vec![0.0; count * cols];
         for (n, row) in out.chunks_exact_mut(cols).enumerate() {
             let start = (first + n) * size;
-            let bytes = bytes.as_slice().get(start..start + size).ok_or_else(|| {
-                Error::invalid(format!("{}: no row {}", tensor.name, first + n))
-            })?;
+            let bytes = bytes
+                .as_slice()
+                .get(start..start + size)
+                .ok_or_else(|| Error::invalid(format!("{}: no row {}", tensor.name, first + n)))?;
             decode_row(tensor.quant, bytes, row).map_err(bad)?;
         }
         Ok(out)
@@ -421,7 +423,13 @@ mod tests {
 
     #[test]
     fn erf_agrees_with_published_values() {
-        for (x, y) in [(0.0, 0.0), (0.5, 0.520_499_877_8), (1.0, 0.842_700_792_9), (-2.0, -0.995_322_265_0), (3.0, 0.999_977_909_5)] {
+        for (x, y) in [
+            (0.0, 0.0),
+            (0.5, 0.520_499_877_8),
+            (1.0, 0.842_700_792_9),
+            (-2.0, -0.995_322_265_0),
+            (3.0, 0.999_977_909_5),
+        ] {
             assert!((erf(x) - y).abs() < 1e-9, "erf({x}) = {}", erf(x));
         }
     }

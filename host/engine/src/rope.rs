@@ -6,17 +6,17 @@ use crate::program::{Rope, Scaling};
 
 /// Angle per position of each turning pair, and the factor on the turned numbers.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Angles {
+pub(crate) struct Angles {
     /// Radians per position, one per pair.
-    pub frequencies: Vec<f64>,
+    pub(crate) frequencies: Vec<f64>,
     /// `YaRN`'s magnitude; 1 otherwise.
-    pub magnitude: f64,
+    pub(crate) magnitude: f64,
 }
 
 impl Angles {
     /// The angles of a rope; `factors` are the numbers of its `factors` tensor.
     #[must_use]
-    pub fn new(rope: &Rope, factors: Option<&[f32]>) -> Self {
+    pub(crate) fn new(rope: &Rope, factors: Option<&[f32]>) -> Self {
         let dims = rope.dims as f64;
         let plain = |pair: usize| {
             let divisor = factors.and_then(|factors| factors.get(pair)).copied().unwrap_or(1.0);
@@ -25,9 +25,10 @@ impl Angles {
         let pairs = 0..rope.dims / 2;
         match rope.scaling {
             Scaling::None => Self { frequencies: pairs.map(plain).collect(), magnitude: 1.0 },
-            Scaling::Linear { factor } => {
-                Self { frequencies: pairs.map(|pair| plain(pair) / factor).collect(), magnitude: 1.0 }
-            }
+            Scaling::Linear { factor } => Self {
+                frequencies: pairs.map(|pair| plain(pair) / factor).collect(),
+                magnitude: 1.0,
+            },
             Scaling::Yarn { factor, original_context, beta_fast, beta_slow, attention_factor } => {
                 // The pair that turns `turns` times within the trained context.
                 let pair_of = |turns: f64| {
@@ -49,7 +50,7 @@ impl Angles {
     }
 
     /// Cosine and sine of every pair at a position, times the magnitude.
-    pub fn at(&self, position: usize, cos: &mut [f32], sin: &mut [f32]) {
+    pub(crate) fn at(&self, position: usize, cos: &mut [f32], sin: &mut [f32]) {
         for ((frequency, cos), sin) in self.frequencies.iter().zip(cos).zip(sin) {
             let (s, c) = (position as f64 * frequency).sin_cos();
             *cos = (c * self.magnitude) as f32;

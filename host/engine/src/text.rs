@@ -66,9 +66,9 @@ impl Assembler {
     /// An assembler at the beginning of an answer.
     #[must_use]
     pub fn new(reading: Reading) -> Self {
-        let calls = reading.tools.map(|format| {
-            Calls::new(format, reading.names, reading.parallel, reading.id)
-        });
+        let calls = reading
+            .tools
+            .map(|format| Calls::new(format, reading.names, reading.parallel, reading.id));
         Self {
             utf8: Utf8::default(),
             stops: Stops::new(reading.stops),

@@ -196,7 +196,10 @@ fn matrices(tensor: &Tensor, source: &dyn Source) -> Result<Vec<Matrix>> {
     let count = tensor.rows() / rows.max(1);
     let size = tensor.quant.row_bytes(cols).map_err(|e| wrong(tensor, e))? * rows;
     if bytes.len() != size * count {
-        return Err(wrong(tensor, format!("expected {} bytes, found {}", size * count, bytes.len())));
+        return Err(wrong(
+            tensor,
+            format!("expected {} bytes, found {}", size * count, bytes.len()),
+        ));
     }
     (0..count)
         .map(|n| {
@@ -239,7 +242,10 @@ fn pack_all(
                         Ok(packed) => *matrix = packed,
                         Err(error) => {
                             let error = wrong(tensor, error);
-                            failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                            failure
+                                .lock()
+                                .unwrap_or_else(PoisonError::into_inner)
+                                .get_or_insert(error);
                             return;
                         }
                     }

@@ -78,8 +78,7 @@ fn every_family_agrees_with_the_reference() {
         for (quant, bound) in [(Quant::F32, 2e-5), (Quant::Q8_0, 0.03), (Quant::Q4_0, 0.03)] {
             let ready = ready(architecture, quant);
             let tokens = tokens(40);
-            let expected =
-                reference_logits(&ready.plan.program, &ready.tiny, &tokens).unwrap();
+            let expected = reference_logits(&ready.plan.program, &ready.tiny, &tokens).unwrap();
             for chunk in [1, 7, 40] {
                 let found = logits(&ready, 2, &tokens, chunk);
                 let error = distance(&found, &expected);
@@ -201,8 +200,10 @@ fn an_encoder_agrees_with_the_reference_for_several_texts_in_one_pass() {
     let mut arena = Arena::new(&plan, 64, 1);
     let mut borrowed: Vec<&mut Cache> = caches.iter_mut().collect();
     model.run(&mut arena, &rows, &mut borrowed, Want::Result).unwrap();
-    let expected: Vec<f32> =
-        texts.iter().flat_map(|text| reference_logits(&plan.program, &tiny, text).unwrap()).collect();
+    let expected: Vec<f32> = texts
+        .iter()
+        .flat_map(|text| reference_logits(&plan.program, &tiny, text).unwrap())
+        .collect();
     let error = distance(arena.result(), &expected);
     assert!(error < 0.02, "{error:.2e}");
     let length: f32 = arena.result()[..64].iter().map(|x| x * x).sum();

@@ -34,7 +34,9 @@ fn logits(seed: u64, n: usize) -> Vec<f32> {
     let mut state = seed;
     (0..n)
         .map(|_| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             let unit = (state >> 40) as f32 / (1 << 24) as f32;
             ((unit * unit * unit * 12.0) * 8.0).round() / 8.0
         })
@@ -80,7 +82,13 @@ fn naive(logits: &[f32], s: &Sampling) -> BTreeMap<u32, f64> {
     if top_p < 1.0 {
         let p = softmax(&all, 1.0);
         let mut sum = 0.0;
-        let keep = p.iter().position(|p| { sum += p; sum >= top_p }).map_or(all.len(), |n| n + 1);
+        let keep = p
+            .iter()
+            .position(|p| {
+                sum += p;
+                sum >= top_p
+            })
+            .map_or(all.len(), |n| n + 1);
         all.truncate(keep);
     }
     let min_p = f64::from(s.min_p.unwrap());
@@ -158,7 +166,11 @@ fn bias_and_penalties_change_the_choice() {
     let repeat = Sampling { repeat_penalty: Some(2.0), ..greedy.clone() };
     assert_eq!(choose(&repeat, &[0]), 1);
     // Negative logits are multiplied, not divided.
-    let low = Sampling { repeat_penalty: Some(3.0), logit_bias: vec![(0, -9.0), (1, -9.0)], ..greedy.clone() };
+    let low = Sampling {
+        repeat_penalty: Some(3.0),
+        logit_bias: vec![(0, -9.0), (1, -9.0)],
+        ..greedy.clone()
+    };
     assert_eq!(choose(&low, &[2]), 3);
     let frequency = Sampling { frequency_penalty: Some(0.6), ..greedy.clone() };
     assert_eq!([choose(&frequency, &[0]), choose(&frequency, &[0, 0])], [0, 1]);
@@ -195,7 +207,10 @@ fn nonsense_is_refused_by_name() {
         ("repeat_penalty", Sampling { repeat_penalty: Some(0.0), ..Sampling::default() }),
         ("repeat_last_n", Sampling { repeat_last_n: Some(-2), ..Sampling::default() }),
         ("presence_penalty", Sampling { presence_penalty: Some(f32::NAN), ..Sampling::default() }),
-        ("frequency_penalty", Sampling { frequency_penalty: Some(f32::INFINITY), ..Sampling::default() }),
+        (
+            "frequency_penalty",
+            Sampling { frequency_penalty: Some(f32::INFINITY), ..Sampling::default() },
+        ),
         ("logit_bias", Sampling { logit_bias: vec![(100, 1.0)], ..Sampling::default() }),
         ("logit_bias", Sampling { logit_bias: vec![(3, f32::NAN)], ..Sampling::default() }),
     ];

@@ -14,7 +14,7 @@ use gristmill_core::{
     Code, Error,
     program::{Span, ToolFormat},
     request::{
-        Constraint, EmbedRequest, Media, Message, Part, Prompt, Reasoning, RerankRequest, Request,
+        Constraint, EmbedRequest, Media, Message, Part, Prompt, Reasoning, Request, RerankRequest,
         Role, Tool, ToolChoice,
     },
 };
@@ -154,7 +154,11 @@ async fn what_cannot_be_honoured_is_refused_by_name() {
         (with(|r| r.stop = vec![String::new()]), Code::InvalidRequest, "stop"),
         (with(|r| r.context = Some(1 << 20)), Code::InvalidRequest, "context"),
         (with(|r| r.sampling.top_p = Some(7.0)), Code::InvalidRequest, "top_p"),
-        (with(|r| r.sampling.logit_bias = vec![(1 << 30, 1.0)]), Code::InvalidRequest, "logit_bias"),
+        (
+            with(|r| r.sampling.logit_bias = vec![(1 << 30, 1.0)]),
+            Code::InvalidRequest,
+            "logit_bias",
+        ),
         (with(|r| r.prompt = Prompt::Tokens(vec![1 << 30])), Code::InvalidRequest, "token"),
         (with(|r| r.prompt = Prompt::Tokens(vec![])), Code::InvalidRequest, "empty"),
         (image, Code::Unsupported, "image"),
@@ -255,7 +259,9 @@ async fn a_reader_that_does_not_read_pauses_only_itself() {
     let (_engine, model) = model().await;
     let slow = model.generate(endless()).await.unwrap();
     for _ in 0..3 {
-        let quick = ask(&model, greedy(Prompt::Text(FRANCE.into()), 60)).await;
+        let mut quick = endless();
+        quick.max_tokens = Some(60);
+        let quick = ask(&model, quick).await;
         assert_eq!(quick.usage.completion, 60);
     }
     // Nothing was lost, and it goes on when it is read.

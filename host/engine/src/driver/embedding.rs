@@ -19,7 +19,8 @@ pub(crate) struct Embedding {
     /// Tokens of each text, none empty, none longer than the model reads.
     pub(crate) texts: Vec<Vec<u32>>,
     pub(crate) reply: Option<oneshot::Sender<Result<Vec<Vec<f32>>>>>,
-    pub(crate) ticket: Ticket,
+    /// Its place among the running and waiting, held until it is over.
+    pub(crate) ticket: Option<Ticket>,
     pub(crate) work: Work,
 }
 
@@ -47,6 +48,7 @@ impl Driver {
             Ok(false) => self.embeddings.push_front(embedding),
             Ok(true) => {
                 let vectors = std::mem::take(&mut embedding.work.done);
+                embedding.ticket = None;
                 if let Some(reply) = embedding.reply.take() {
                     // Whoever asked may be gone.
                     let _ = reply.send(Ok(vectors));

@@ -89,7 +89,8 @@ impl Slot {
             Origin::Session(id) => return self.sessions.take(*id),
         };
         let tokens = prompt.len() + start.max_tokens.map_or(AHEAD, |most| most.min(AHEAD));
-        let capacity = tokens.min(start.limit).max(prompt.len()).next_multiple_of(crate::cache::STEP);
+        let capacity =
+            tokens.min(start.limit).max(prompt.len()).next_multiple_of(crate::cache::STEP);
         // At least one token must be read to have logits.
         let usable = prompt.len().saturating_sub(1);
         let best = self

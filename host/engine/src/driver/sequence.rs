@@ -1,6 +1,10 @@
 //! One running answer: what is still to be read, what was said, and how it ends.
 
-use std::{sync::atomic::Ordering, sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
 
 use gristmill_core::{
     Result,
@@ -48,7 +52,8 @@ pub(crate) struct Held {
 /// An answer that runs.
 pub(super) struct Sequence {
     core: Arc<Core>,
-    ticket: Ticket,
+    /// Given back with the last event, so that who has read it finds the place free.
+    ticket: Option<Ticket>,
     pub(super) sink: Sink,
     pub(super) held: Held,
     pub(super) session: Option<u64>,
@@ -64,6 +69,7 @@ pub(super) struct Sequence {
     pub(super) limit: usize,
     completion: usize,
     reasoning: usize,
+    queued: Duration,
     begun: Instant,
     first: Option<Instant>,
     events: Vec<Event>,
@@ -82,7 +88,8 @@ impl Sequence {
         };
         Self {
             core: start.core,
-            ticket: start.ticket,
+            queued: start.ticket.issued.elapsed(),
+            ticket: Some(start.ticket),
             sink: start.sink,
             cached: held.cache.len(),
             held,
@@ -222,7 +229,7 @@ impl Sequence {
         let now = Instant::now();
         let first = self.first.unwrap_or(now);
         events.push(Event::Timings(Timings {
-            queue: us(self.ticket.issued, self.begun),
+            queue: u64::try_from(self.queued.as_micros()).unwrap_or(u64::MAX),
             load: self.core.load.swap(0, Ordering::Relaxed),
             prefill: us(self.begun, first),
             decode: us(first, now),
@@ -231,6 +238,7 @@ impl Sequence {
         let stop = self.assembler.stopped().map(str::to_owned);
         let stop = stop.filter(|stop| !self.core.end_texts.contains(stop));
         events.push(Event::Finish(Finish { reason: reason.to_owned(), stop }));
+        self.ticket = None;
         self.sink.send(Ok(events));
     }
 }

@@ -27,9 +27,16 @@ type Reply<T> = oneshot::Sender<Result<T>>;
 
 /// What a session is told.
 pub(crate) enum SessionCommand {
-    Open { limit: usize, reply: Reply<()> },
+    Open {
+        limit: usize,
+        reply: Reply<()>,
+    },
     /// Makes the context these tokens, or with `append` adds them.
-    Read { tokens: Vec<u32>, append: bool, reply: Reply<PrefixStatus> },
+    Read {
+        tokens: Vec<u32>,
+        append: bool,
+        reply: Reply<PrefixStatus>,
+    },
     Snapshot(Reply<String>),
     Restore(String, Reply<PrefixStatus>),
     Fork(u64, Reply<()>),
@@ -143,7 +150,10 @@ impl Sessions {
 
     /// Its generated tokens that the cache does not hold.
     pub(super) fn take_trailing(&mut self, id: u64) -> Vec<u32> {
-        self.states.get_mut(&id).map(|state| std::mem::take(&mut state.trailing)).unwrap_or_default()
+        self.states
+            .get_mut(&id)
+            .map(|state| std::mem::take(&mut state.trailing))
+            .unwrap_or_default()
     }
 
     /// An answer is over.
@@ -373,17 +383,19 @@ fn room(len: usize) -> usize {
 
 impl Driver {
     pub(super) fn session(&mut self, core: &Arc<Core>, id: u64, command: SessionCommand) {
+        // What was cancelled before the question was asked must not stand in its way.
+        self.drop_cancelled();
         let place = self.slot(core);
         // Whoever asked may be gone; then the answer goes nowhere.
         match command {
             SessionCommand::Open { limit, reply } => {
-                let done = self.with_room(place, |slot, memory| slot.open_session(id, limit, memory));
+                let done =
+                    self.with_room(place, |slot, memory| slot.open_session(id, limit, memory));
                 let _ = reply.send(done);
             }
             SessionCommand::Read { tokens, append, reply } => {
-                let planned = self.with_room(place, |slot, memory| {
-                    slot.plan_read(id, &tokens, append, memory)
-                });
+                let planned = self
+                    .with_room(place, |slot, memory| slot.plan_read(id, &tokens, append, memory));
                 match (planned, self.slots.get_mut(place)) {
                     (Ok((target, status)), Some(slot)) => {
                         let reading = Reading { session: id, target, status, reply };

@@ -139,7 +139,9 @@ impl Arena {
         if rows.len() > self.rows || wanted > self.wanted || caches > MOST_SEQUENCES {
             return Err(Error::internal(format!(
                 "a pass of {} rows, {wanted} wanted, {caches} sequences: expected at most {}, {}, {MOST_SEQUENCES}",
-                rows.len(), self.rows, self.wanted
+                rows.len(),
+                self.rows,
+                self.wanted
             )));
         }
         if let Some(row) = rows.iter().find(|row| row.token as usize >= plan.program.vocabulary) {
@@ -191,8 +193,7 @@ impl Arena {
         write: Slot,
         write_len: usize,
     ) -> Result<(&[f32], &mut [f32])> {
-        let [read, write] =
-            self.slots.get_disjoint_mut([read, write]).map_err(|_| too_small())?;
+        let [read, write] = self.slots.get_disjoint_mut([read, write]).map_err(|_| too_small())?;
         match (read.get(..read_len), write.get_mut(..write_len)) {
             (Some(read), Some(write)) => Ok((read, write)),
             _ => Err(too_small()),

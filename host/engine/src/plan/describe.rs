@@ -143,9 +143,7 @@ impl Plan {
                 let all: Vec<String> = live.iter().map(|(slot, _)| format!("b{slot}")).collect();
                 ("narrow", format!("{} to rows whose logits are wanted", all.join(", ")))
             }
-            Work::Head { x, head, .. } => {
-                ("head", format!("b{x} · {}", self.tensor(head.weight)))
-            }
+            Work::Head { x, head, .. } => ("head", format!("b{x} · {}", self.tensor(head.weight))),
             Work::Pool { x, kind, .. } => ("pool", format!("{} of b{x}", kind.name())),
         }
     }

@@ -11,7 +11,7 @@ pub(super) struct Attributes<'a> {
     known: Vec<&'static str>,
 }
 
-type Taken<T> = Result<T, Fault>;
+type Taken<T> = Result<T, Box<Fault>>;
 
 impl<'a> Attributes<'a> {
     pub(super) fn new(given: &'a [(String, Attribute)]) -> Taken<Self> {
@@ -37,7 +37,11 @@ impl<'a> Attributes<'a> {
         let Some((name, _)) = self.left.first() else { return Ok(()) };
         let known =
             if self.known.is_empty() { "no attributes".to_owned() } else { self.known.join(", ") };
-        Err(Fault::unknown(format!("attribute `{name}`"), known, "an attribute this host does not know"))
+        Err(Fault::unknown(
+            format!("attribute `{name}`"),
+            known,
+            "an attribute this host does not know",
+        ))
     }
 
     fn take(&mut self, name: &'static str) -> Option<&'a Attribute> {
@@ -50,7 +54,7 @@ impl<'a> Attributes<'a> {
         value.ok_or_else(|| Fault::wrong(format!("attribute `{name}`"), kind, "nothing"))
     }
 
-    fn type_error(name: &str, kind: &str, found: &Attribute) -> Fault {
+    fn type_error(name: &str, kind: &str, found: &Attribute) -> Box<Fault> {
         let found = match found {
             Attribute::Int(_) => "an int",
             Attribute::Float(_) => "a float",
@@ -170,6 +174,10 @@ fn bounded(name: &str, value: i64, least: u64, most: u64) -> Taken<usize> {
         .filter(|value| (least..=most).contains(value))
         .and_then(|value| usize::try_from(value).ok())
         .ok_or_else(|| {
-            Fault::wrong(format!("attribute `{name}`"), format!("an int in {least}..={most}"), value)
+            Fault::wrong(
+                format!("attribute `{name}`"),
+                format!("an int in {least}..={most}"),
+                value,
+            )
         })
 }

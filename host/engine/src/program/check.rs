@@ -21,7 +21,7 @@ use super::{
 ///
 /// # Errors
 /// The first [`Fault`], in the order: limits, states, steps, result, what is left unused.
-pub fn check(program: &Program, metadata: &Metadata) -> Result<Checked, Fault> {
+pub fn check(program: &Program, metadata: &Metadata) -> Result<Checked, Box<Fault>> {
     sizes(program, metadata)?;
     let (pooling, unused) = extras(program)?;
     let mut checker = Checker::new(program, metadata)?;
@@ -32,7 +32,7 @@ pub fn check(program: &Program, metadata: &Metadata) -> Result<Checked, Fault> {
 }
 
 /// The program's name for itself: `sha256:…` of its JSON form.
-fn digest(program: &Program) -> Result<String, Fault> {
+fn digest(program: &Program) -> Result<String, Box<Fault>> {
     let text = serde_json::to_vec(program)
         .map_err(|error| Fault::wrong("program", "numbers that JSON can spell", error))?;
     let mut name = "sha256:".to_owned();
@@ -42,7 +42,7 @@ fn digest(program: &Program) -> Result<String, Fault> {
     Ok(name)
 }
 
-fn sizes(program: &Program, metadata: &Metadata) -> Result<(), Fault> {
+fn sizes(program: &Program, metadata: &Metadata) -> Result<(), Box<Fault>> {
     let bounds = [
         ("vocabulary", u64::from(program.vocabulary), limits::VOCABULARY),
         ("width", u64::from(program.width), limits::WIDTH),
@@ -63,7 +63,7 @@ fn sizes(program: &Program, metadata: &Metadata) -> Result<(), Fault> {
     Ok(())
 }
 
-fn extras(program: &Program) -> Result<(Pooling, Vec<&str>), Fault> {
+fn extras(program: &Program) -> Result<(Pooling, Vec<&str>), Box<Fault>> {
     let (mut kind, mut unused) = (Pooling::Mean, Vec::new());
     for (name, value) in &program.extras {
         match name.as_str() {
@@ -78,7 +78,7 @@ fn extras(program: &Program) -> Result<(Pooling, Vec<&str>), Fault> {
     Ok((kind, unused))
 }
 
-fn pooling(subject: &str, word: &str) -> Result<Pooling, Fault> {
+fn pooling(subject: &str, word: &str) -> Result<Pooling, Box<Fault>> {
     match word {
         "mean" => Ok(Pooling::Mean),
         "cls" => Ok(Pooling::Cls),
@@ -87,7 +87,7 @@ fn pooling(subject: &str, word: &str) -> Result<Pooling, Fault> {
     }
 }
 
-fn activation(name: &str, word: &str) -> Result<Activation, Fault> {
+fn activation(name: &str, word: &str) -> Result<Activation, Box<Fault>> {
     match word {
         "silu" => Ok(Activation::Silu),
         "gelu-tanh" => Ok(Activation::GeluTanh),
@@ -117,7 +117,7 @@ struct Checker<'a> {
 }
 
 impl<'a> Checker<'a> {
-    fn new(program: &'a Program, metadata: &'a Metadata) -> Result<Self, Fault> {
+    fn new(program: &'a Program, metadata: &'a Metadata) -> Result<Self, Box<Fault>> {
         let mut files = HashMap::with_capacity(metadata.tensors.len());
         for (index, tensor) in metadata.tensors.iter().enumerate() {
             if files.insert(tensor.name.as_str(), index).is_some() {
@@ -154,13 +154,10 @@ impl<'a> Checker<'a> {
     }
 
     fn is_result(&self, value: usize) -> bool {
-        matches!(
-            self.steps.get(value).map(|step| &step.op),
-            Some(Op::Head(_) | Op::Pool { .. })
-        )
+        matches!(self.steps.get(value).map(|step| &step.op), Some(Op::Head(_) | Op::Pool { .. }))
     }
 
-    fn step(&mut self, index: usize, raw: &RawStep) -> Result<(), Fault> {
+    fn step(&mut self, index: usize, raw: &RawStep) -> Result<(), Box<Fault>> {
         if raw.layer.is_some_and(|layer| layer >= self.program.layers) {
             let expected = format!("below {}", self.program.layers);
             return Err(Fault::wrong("layer", expected, raw.layer.unwrap_or_default()));
@@ -210,13 +207,12 @@ impl<'a> Checker<'a> {
         Ok(())
     }
 
-    #[expect(clippy::too_many_lines, reason = "one arm per operation, each a few lines")]
     fn operation(
         &mut self,
         raw: &RawStep,
         inputs: &[usize],
         a: &mut Attributes<'_>,
-    ) -> Result<(Op, usize), Fault> {
+    ) -> Result<(Op, usize), Box<Fault>> {
         let input = |n: usize| inputs.get(n).copied().unwrap_or(usize::MAX);
         let x = self.width(input(0));
         let width = self.program.width as usize;
@@ -245,7 +241,11 @@ impl<'a> Checker<'a> {
                 let eps = a.positive("eps")? as f32;
                 let heads = a.count_or("heads", limits::HEADS)?.unwrap_or(1);
                 if !x.is_multiple_of(heads) {
-                    return Err(Fault::wrong("attribute `heads`", format!("a divisor of {x}"), heads));
+                    return Err(Fault::wrong(
+                        "attribute `heads`",
+                        format!("a divisor of {x}"),
+                        heads,
+                    ));
                 }
                 let weight =
                     weight.map(|name| self.tensor("weight", name, &[x / heads])).transpose()?;
@@ -310,7 +310,7 @@ impl<'a> Checker<'a> {
         })
     }
 
-    fn same(&self, width: usize, other: usize) -> Result<(), Fault> {
+    fn same(&self, width: usize, other: usize) -> Result<(), Box<Fault>> {
         let found = self.width(other);
         if found == width {
             return Ok(());
@@ -318,7 +318,7 @@ impl<'a> Checker<'a> {
         Err(Fault::wrong(format!("input {other}"), format!("width {width}"), found))
     }
 
-    fn rope(&mut self, width: usize, a: &mut Attributes<'_>) -> Result<Rope, Fault> {
+    fn rope(&mut self, width: usize, a: &mut Attributes<'_>) -> Result<Rope, Box<Fault>> {
         let heads = a.count("heads", limits::HEADS)?;
         let head_dim = a.count("head-dim", limits::HEAD_DIM)?;
         if heads * head_dim != width {
@@ -369,7 +369,7 @@ impl<'a> Checker<'a> {
         raw: &RawStep,
         [q, k, v]: [usize; 3],
         a: &mut Attributes<'_>,
-    ) -> Result<Attention, Fault> {
+    ) -> Result<Attention, Box<Fault>> {
         let heads = a.count("heads", limits::HEADS)?;
         let kv_heads = a.count("kv-heads", limits::HEADS)?;
         let head_dim = a.count("head-dim", limits::HEAD_DIM)?;
@@ -377,9 +377,11 @@ impl<'a> Checker<'a> {
             let expected = format!("a divisor of {heads} heads");
             return Err(Fault::wrong("attribute `kv-heads`", expected, kv_heads));
         }
-        for (name, found, wanted) in
-            [("q", q, heads * head_dim), ("k", k, kv_heads * head_dim), ("v", v, kv_heads * head_dim)]
-        {
+        for (name, found, wanted) in [
+            ("q", q, heads * head_dim),
+            ("k", k, kv_heads * head_dim),
+            ("v", v, kv_heads * head_dim),
+        ] {
             if found != wanted {
                 return Err(Fault::wrong(name, format!("width {wanted}"), found));
             }
@@ -423,7 +425,7 @@ impl<'a> Checker<'a> {
         Ok(Attention { state, heads, kv_heads, head_dim, scale, causal, window, softcap, sinks })
     }
 
-    fn moe(&mut self, width: usize, a: &mut Attributes<'_>) -> Result<Moe, Fault> {
+    fn moe(&mut self, width: usize, a: &mut Attributes<'_>) -> Result<Moe, Box<Fault>> {
         let experts = a.count("experts", limits::EXPERTS)?;
         let active = a.count("active", limits::EXPERTS)?;
         if active > experts {
@@ -456,7 +458,7 @@ impl<'a> Checker<'a> {
     }
 
     /// The tensor of this name, if it has this shape. Trailing dimensions of one are ignored.
-    fn tensor(&mut self, role: &str, name: &str, shape: &[usize]) -> Result<TensorId, Fault> {
+    fn tensor(&mut self, role: &str, name: &str, shape: &[usize]) -> Result<TensorId, Box<Fault>> {
         let subject = || format!("{role} `{name}`");
         let Some((&index, info)) = self
             .files
@@ -487,7 +489,8 @@ impl<'a> Checker<'a> {
         };
         let cols = shape.first().copied().unwrap_or(0);
         if !cols.is_multiple_of(quant.block_len()) {
-            let expected = format!("rows of whole {} blocks of {}", quant.name(), quant.block_len());
+            let expected =
+                format!("rows of whole {} blocks of {}", quant.name(), quant.block_len());
             return Err(Fault::wrong(subject(), expected, format!("rows of {cols}")));
         }
         Ok(*self.ids.entry(index).or_insert_with(|| {
@@ -503,7 +506,7 @@ impl<'a> Checker<'a> {
         metadata: &Metadata,
         pooling: Pooling,
         unused: &[&str],
-    ) -> Result<Checked, Fault> {
+    ) -> Result<Checked, Box<Fault>> {
         let last = self.steps.len() - 1;
         let result = match self.steps.last().map(|step| &step.op) {
             Some(Op::Head(_)) => Kind::Logits,
@@ -562,7 +565,7 @@ impl<'a> Checker<'a> {
     }
 }
 
-fn read_state(state: &RawState, program: &Program) -> Result<Kv, Fault> {
+fn read_state(state: &RawState, program: &Program) -> Result<Kv, Box<Fault>> {
     if state.kind != "kv" {
         return Err(Fault::unknown("kind", "kv", format!("`{}`", state.kind)));
     }

@@ -29,8 +29,8 @@ impl Fault {
         subject: impl Into<String>,
         expected: impl fmt::Display,
         found: impl fmt::Display,
-    ) -> Self {
-        Self {
+    ) -> Box<Self> {
+        Box::new(Self {
             step: None,
             op: None,
             layer: None,
@@ -38,7 +38,7 @@ impl Fault {
             expected: expected.to_string(),
             found: found.to_string(),
             unsupported: false,
-        }
+        })
     }
 
     /// A word this host does not implement.
@@ -46,12 +46,19 @@ impl Fault {
         subject: impl Into<String>,
         expected: impl fmt::Display,
         found: impl fmt::Display,
-    ) -> Self {
-        Self { unsupported: true, ..Self::wrong(subject, expected, found) }
+    ) -> Box<Self> {
+        let mut fault = Self::wrong(subject, expected, found);
+        fault.unsupported = true;
+        fault
     }
 
     /// The same fault, placed.
-    pub(super) fn at(mut self, step: Option<usize>, op: &str, layer: Option<u32>) -> Self {
+    pub(super) fn at(
+        mut self: Box<Self>,
+        step: Option<usize>,
+        op: &str,
+        layer: Option<u32>,
+    ) -> Box<Self> {
         self.step = self.step.or(step);
         self.op.get_or_insert_with(|| op.to_owned());
         self.layer = self.layer.or(layer);
@@ -79,8 +86,8 @@ impl fmt::Display for Fault {
     }
 }
 
-impl From<Fault> for Error {
-    fn from(fault: Fault) -> Self {
+impl From<Box<Fault>> for Error {
+    fn from(fault: Box<Fault>) -> Self {
         let code = if fault.unsupported { Code::Unsupported } else { Code::InvalidRequest };
         let mut error = Self::new(code, fault.to_string());
         if let Some(step) = fault.step {
@@ -92,6 +99,6 @@ impl From<Fault> for Error {
         if let Some(subject) = &fault.subject {
             error = error.with("subject", subject);
         }
-        error.with("expected", fault.expected).with("found", fault.found)
+        error.with("expected", &fault.expected).with("found", &fault.found)
     }
 }

@@ -108,8 +108,11 @@ impl Sampler {
         }
         for (&token, &count) in &self.counts {
             if let Some(logit) = logits.get_mut(token as usize) {
-                *logit =
-                    if *logit > 0.0 { *logit / s.repeat_penalty } else { *logit * s.repeat_penalty };
+                *logit = if *logit > 0.0 {
+                    *logit / s.repeat_penalty
+                } else {
+                    *logit * s.repeat_penalty
+                };
                 *logit -= count as f32 * s.frequency_penalty + s.presence_penalty;
             }
         }
@@ -232,8 +235,7 @@ fn total_weight(logits: &[f32], max: f32) -> f64 {
 }
 
 fn entropy(logits: &[f32], max: f32, total: f64) -> f64 {
-    let mean: f64 =
-        logits.iter().map(|&l| weight(l, max) / total * f64::from(l - max)).sum();
+    let mean: f64 = logits.iter().map(|&l| weight(l, max) / total * f64::from(l - max)).sum();
     total.ln() - mean
 }
 

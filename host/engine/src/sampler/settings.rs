@@ -46,7 +46,11 @@ impl Settings {
             .with("field", name));
         }
         if request.logit_bias.len() > BIASES {
-            return Err(bad("logit_bias", &format!("at most {BIASES} tokens"), request.logit_bias.len()));
+            return Err(bad(
+                "logit_bias",
+                &format!("at most {BIASES} tokens"),
+                request.logit_bias.len(),
+            ));
         }
         let mut logit_bias = family.logit_bias.clone();
         logit_bias.retain(|(token, _)| !request.logit_bias.iter().any(|(other, _)| other == token));
@@ -63,7 +67,11 @@ impl Settings {
         let float = |field, ours: Option<f32>, theirs: Option<f32>, plain, low, high| {
             let value = ours.or(theirs).unwrap_or(plain);
             // A NaN is in no range.
-            if (low..=high).contains(&value) { Ok(value) } else { Err(range(field, low, high, value)) }
+            if (low..=high).contains(&value) {
+                Ok(value)
+            } else {
+                Err(range(field, low, high, value))
+            }
         };
         let last = request.repeat_last_n.or(family.repeat_last_n).unwrap_or(64);
         let repeat_last_n = match last {

@@ -14,7 +14,10 @@ impl Stops {
     /// Looks for these; empty ones are never found.
     #[must_use]
     pub fn new(stops: Vec<String>) -> Self {
-        Self { stops: stops.into_iter().filter(|stop| !stop.is_empty()).collect(), held: String::new() }
+        Self {
+            stops: stops.into_iter().filter(|stop| !stop.is_empty()).collect(),
+            held: String::new(),
+        }
     }
 
     /// The text that can be let through, and the stop string if one is complete.

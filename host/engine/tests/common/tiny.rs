@@ -63,8 +63,7 @@ impl Tiny {
 
     /// A model of the llama kind (or qwen, gemma) with tensors of this type.
     pub fn family(architecture: &str, quant: Quant) -> Self {
-        let (width, heads, kv_heads, head_dim, ff, layers, vocabulary) =
-            (64, 4, 2, 16, 96, 3, 200);
+        let (width, heads, kv_heads, head_dim, ff, layers, vocabulary) = (64, 4, 2, 16, 96, 3, 200);
         let gemma = architecture.starts_with("gemma");
         let mut tiny = Self::new(architecture);
         for (name, value) in [
@@ -149,7 +148,11 @@ pub fn encoder() -> (Tiny, Program) {
     let x = p.op("layer-norm", &[x], norm.clone());
     p.layer = Some(0);
     p.kv(vec![int("kv-heads", 4), int("head-dim", 16)]);
-    let qkv = p.op("linear", &[x], vec![tensor("weight", "qkv"), tensor("bias", "qkv.bias"), float("scale", 0.5)]);
+    let qkv = p.op(
+        "linear",
+        &[x],
+        vec![tensor("weight", "qkv"), tensor("bias", "qkv.bias"), float("scale", 0.5)],
+    );
     let part = |p: &mut Steps, n: usize| {
         p.op("slice", &[qkv], vec![int("start", n * width), int("length", width)])
     };

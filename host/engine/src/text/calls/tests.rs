@@ -1,7 +1,14 @@
 use super::*;
 
 /// What an answer became: text with `⟨i⟩` where call i stood, and the calls.
-fn read(shape: &str, open: &str, close: &str, parallel: bool, text: &str, cuts: usize) -> (String, Vec<String>) {
+fn read(
+    shape: &str,
+    open: &str,
+    close: &str,
+    parallel: bool,
+    text: &str,
+    cuts: usize,
+) -> (String, Vec<String>) {
     let format = ToolFormat {
         open: open.into(),
         close: close.into(),
@@ -44,7 +51,12 @@ fn calls_are_read_however_the_text_is_cut() {
     let hermes = ("json", "<tool_call>", "</tool_call>");
     let mistral = ("json-list", "[TOOL_CALLS]", "");
     let bare = ("json", "", "");
-    type Case = ((&'static str, &'static str, &'static str), &'static str, &'static str, &'static [&'static str]);
+    type Case = (
+        (&'static str, &'static str, &'static str),
+        &'static str,
+        &'static str,
+        &'static [&'static str],
+    );
     let cases: &[Case] = &[
         (
             hermes,
@@ -72,7 +84,12 @@ fn calls_are_read_however_the_text_is_cut() {
             "<tool_call>{\"name\": \"sum\", \"arguments\": [1]}</tool_call>",
             &[],
         ),
-        (hermes, "<tool_call>{\"name\": \"sum\"}</tool_call>", "<tool_call>{\"name\": \"sum\"}</tool_call>", &[]),
+        (
+            hermes,
+            "<tool_call>{\"name\": \"sum\"}</tool_call>",
+            "<tool_call>{\"name\": \"sum\"}</tool_call>",
+            &[],
+        ),
         // The fault shows only inside the arguments: no end, and the rest is text.
         (
             hermes,
@@ -81,7 +98,12 @@ fn calls_are_read_however_the_text_is_cut() {
             &["sum {\"a\": nonsense"],
         ),
         // Cut short.
-        (hermes, "<tool_call>{\"name\": \"sum\", \"arguments\": {\"a\": 1", "⟨0⟩", &["sum {\"a\": 1"]),
+        (
+            hermes,
+            "<tool_call>{\"name\": \"sum\", \"arguments\": {\"a\": 1",
+            "⟨0⟩",
+            &["sum {\"a\": 1"],
+        ),
         (hermes, "<tool_call>{\"na", "<tool_call>{\"na", &[]),
         (
             mistral,
@@ -91,7 +113,12 @@ fn calls_are_read_however_the_text_is_cut() {
         ),
         (mistral, "[TOOL_CALLS] []", "", &[]),
         (bare, "{\"name\": \"sum\", \"arguments\": {}}", "⟨0⟩", &["sum {} end"]),
-        (bare, "The object {\"name\": \"sum\", \"arguments\": {}}", "The object {\"name\": \"sum\", \"arguments\": {}}", &[]),
+        (
+            bare,
+            "The object {\"name\": \"sum\", \"arguments\": {}}",
+            "The object {\"name\": \"sum\", \"arguments\": {}}",
+            &[],
+        ),
     ];
     for ((shape, open, close), text, seen, found) in cases {
         for cuts in [1, 2, 3, 5, 7, 1000] {
