@@ -107,6 +107,14 @@ fn texts() -> Vec<String> {
 }
 
 #[test]
+fn all_threads_share_one() {
+    fn shared<T: Send + Sync>() {}
+    shared::<Gguf>();
+    shared::<Tokenizer>();
+    shared::<gristmill_models::ChatTemplate>();
+}
+
+#[test]
 fn texts_come_back_whole() {
     let texts = texts();
     let mut count = 0;
