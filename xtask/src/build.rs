@@ -102,14 +102,13 @@ pub(crate) fn components() -> Result<Vec<PathBuf>> {
     Ok(built)
 }
 
-/// Builds the host's binary and returns its path.
-pub(crate) fn host(optimised: bool) -> Result<PathBuf> {
-    let mut command = cargo();
-    command.args(["build", "--locked", "--package", "gristmill"]);
-    if optimised {
-        command.arg("--release");
-    }
-    run(&mut command)?;
+/// Builds the host's binary and returns its path. The one of the `dev` profile is built as the tests
+/// build it: another selection of packages would have other features, and compile wasmtime again.
+fn host(optimised: bool) -> Result<PathBuf> {
+    run(cargo().args(match optimised {
+        true => ["build", "--locked", "--release", "--package", "gristmill"].as_slice(),
+        false => &["nextest", "run", "--locked", "--workspace", "--no-run"],
+    }))?;
     let profile = if optimised { "release" } else { "debug" };
     Ok(root().join("target").join(profile).join("gristmill"))
 }

@@ -19,7 +19,14 @@ pub(crate) fn test(filter: &[String]) -> Result<()> {
     build::components()?;
     run(cargo().args(["nextest", "run", "--workspace", "--locked"]))?;
     for manifest in ["sdk/rust/Cargo.toml", "plugins/Cargo.toml"] {
-        run(cargo().args(["test", "--quiet", "--locked", "--manifest-path", manifest, "--all-features"]))?;
+        run(cargo().args([
+            "test",
+            "--quiet",
+            "--locked",
+            "--manifest-path",
+            manifest,
+            "--all-features",
+        ]))?;
     }
     reference()?;
     clients()

@@ -14,9 +14,7 @@ use gristmill_kernels::Quant;
 use gristmill_ledger::{Kind, Ledger, Pin};
 use gristmill_models::store::Store;
 use gristmill_policies::{Grant, Policies};
-use gristmill_router::{
-    Engines, KeepAlive, KeepConfig, Limits, Router, RouterConfig, Source,
-};
+use gristmill_router::{Engines, KeepAlive, KeepConfig, Limits, Router, RouterConfig, Source};
 use gristmill_sandbox::{FamilySet, Sandbox, SandboxConfig, Services};
 
 use crate::{catalogue::Catalogue, models::store, settings::Settings};
@@ -183,9 +181,8 @@ impl Plugins {
         let path = self.folder.join(&pin.file);
         let bytes = fs::read(&path)
             .with_context(|| format!("cannot read the {kind} {name}: {}", path.display()))?;
-        load(&bytes, pin, grant).map_err(|error| {
-            anyhow!("{kind} {name} refused ({}): {error}", error.code())
-        })
+        load(&bytes, pin, grant)
+            .map_err(|error| anyhow!("{kind} {name} refused ({}): {error}", error.code()))
     }
 }
 

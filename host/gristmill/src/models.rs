@@ -47,7 +47,10 @@ pub(crate) fn list(places: &Places) -> Result<()> {
         println!("no models yet; try: gristmill pull smollm2");
         return Ok(());
     }
-    println!("{:<32} {:>10} {:>8} {:<10} {:<14} MODIFIED", "NAME", "SIZE", "PARAMS", "QUANT", "DIGEST");
+    println!(
+        "{:<32} {:>10} {:>8} {:<10} {:<14} MODIFIED",
+        "NAME", "SIZE", "PARAMS", "QUANT", "DIGEST"
+    );
     for model in models {
         for name in &model.names {
             println!(

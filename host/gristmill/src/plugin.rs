@@ -193,7 +193,9 @@ const PROBE: Template = template!("probe");
 
 fn create(kind: Kind, name: &str, sdk: Option<&Path>) -> Result<()> {
     let sound = name.starts_with(|first: char| first.is_ascii_lowercase())
-        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
     ensure!(sound, "a name has lower-case letters, digits and hyphens, found {name:?}");
     let folder = Path::new(name);
     ensure!(!folder.exists(), "{name} exists already");

@@ -104,11 +104,7 @@ async fn converse(
 }
 
 /// Prints one answer as it comes and appends it to the conversation.
-async fn answer(
-    router: &Router,
-    arguments: &Arguments,
-    messages: &mut Vec<Message>,
-) -> Result<()> {
+async fn answer(router: &Router, arguments: &Arguments, messages: &mut Vec<Message>) -> Result<()> {
     let plan = router.resolve(&arguments.model).await?;
     let prompt = Prompt::Chat(messages.clone());
     let mut request = Request::new("run", plan.provenance().model, prompt);

@@ -277,9 +277,7 @@ fn check(setting: &Setting, value: &Value) -> Result<()> {
         Kind::Text => value.is_str(),
         Kind::Count => value.as_integer().is_some_and(|number| number >= 0),
         Kind::Flag => value.is_bool(),
-        Kind::List => {
-            value.as_array().is_some_and(|parts| parts.iter().all(|part| part.is_str()))
-        }
+        Kind::List => value.as_array().is_some_and(|parts| parts.iter().all(|part| part.is_str())),
     };
     if fits {
         return Ok(());
