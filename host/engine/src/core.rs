@@ -60,6 +60,8 @@ pub(crate) struct Core {
     pub(crate) active: AtomicU32,
     /// Weights and buffers.
     pub(crate) memory: Reservation,
+    /// Bytes of its contexts, running, idle and of sessions, as of the last round.
+    pub(crate) contexts: AtomicU64,
 }
 
 impl std::fmt::Debug for Core {
@@ -171,6 +173,7 @@ impl Core {
             load,
             active: AtomicU32::new(0),
             memory,
+            contexts: AtomicU64::new(0),
         })
     }
 

@@ -46,6 +46,8 @@ pub(crate) enum Command {
     Session(Arc<Core>, u64, SessionCommand),
     /// Look again: a reader has read, or is gone.
     Wake,
+    /// Lets go of all idle contexts; whether there were any.
+    Trim(oneshot::Sender<bool>),
     /// Lets go of a model's idle state; answered when no answer uses it any more.
     Forget(u64, oneshot::Sender<()>),
 }
@@ -264,6 +266,14 @@ impl Driver {
             Command::Embed(embedding) => self.embeddings.push_back(embedding),
             Command::Session(core, session, command) => self.session(&core, session, command),
             Command::Wake => {}
+            Command::Trim(done) => {
+                let mut any = false;
+                while self.evict() {
+                    any = true;
+                }
+                // Whoever asked may be gone.
+                let _ = done.send(any);
+            }
             Command::Forget(key, done) => self.forgotten.push((key, done)),
         }
     }
@@ -349,6 +359,7 @@ impl Driver {
                 }
             }
             worked |= slot.read_some(pool);
+            slot.count();
             for ms in slot.take_finished() {
                 (self.usual)(ms);
             }

@@ -9,9 +9,9 @@ use std::{
 };
 
 use async_trait::async_trait;
-use gristmill_core::{Error, Result, program::Families};
+use gristmill_core::{Code, Error, Result, program::Families};
 use gristmill_kernels::Quant;
-use gristmill_models::store::Store;
+use gristmill_models::store::{Located, Store};
 use tokio::sync::{Mutex as AsyncMutex, oneshot};
 
 use crate::{
@@ -132,6 +132,20 @@ impl Engine {
         self.shared.threads()
     }
 
+    async fn load(&self, located: &Located) -> Result<Core> {
+        let (located, families) = (located.clone(), Arc::clone(&self.families));
+        let memory = Arc::clone(&self.shared.memory);
+        let types = KvTypes { k: self.config.kv_k, v: self.config.kv_v };
+        let (context, max_active) = (self.config.context, self.config.max_active);
+        let key = self.keys.fetch_add(1, Ordering::Relaxed);
+        blocking(move || {
+            let families = &*families;
+            let memory = &memory;
+            Core::load(located, &Loading { families, memory, types, context, max_active, key })
+        })
+        .await
+    }
+
     fn entry(&self, id: &str) -> Entry {
         let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(models.entry(id.to_owned()).or_default())
@@ -155,17 +169,18 @@ impl Runtime for Engine {
             let (done, _) = oneshot::channel();
             self.shared.send(Command::Forget(core.key, done))?;
         }
-        let families = Arc::clone(&self.families);
-        let memory = Arc::clone(&self.shared.memory);
-        let types = KvTypes { k: self.config.kv_k, v: self.config.kv_v };
-        let (context, max_active) = (self.config.context, self.config.max_active);
-        let key = self.keys.fetch_add(1, Ordering::Relaxed);
-        let core = blocking(move || {
-            let loading =
-                Loading { families: &*families, memory: &memory, types, context, max_active, key };
-            Core::load(located, &loading)
-        })
-        .await?;
+        let core = match self.load(&located).await {
+            // Contexts nobody uses give way to a model.
+            Err(error) if error.code == Code::InsufficientMemory => {
+                let (reply, trimmed) = oneshot::channel();
+                self.shared.send(Command::Trim(reply))?;
+                if !trimmed.await.unwrap_or(false) {
+                    return Err(error);
+                }
+                self.load(&located).await?
+            }
+            done => done?,
+        };
         let core = Arc::new(core);
         tracing::info!(
             model = core.located.id,
@@ -187,7 +202,7 @@ impl Runtime for Engine {
             .map(|core| Loaded {
                 id: core.located.id.clone(),
                 digest: core.located.digest.clone(),
-                memory: core.memory.bytes(),
+                memory: core.memory.bytes() + core.contexts.load(Ordering::Relaxed),
                 context: u32::try_from(core.context).unwrap_or(u32::MAX),
                 active: core.active.load(Ordering::Relaxed),
             })

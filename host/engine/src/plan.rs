@@ -9,8 +9,8 @@
 //! - pointwise steps write where they read when nothing reads their input later;
 //! - after the last attention only rows whose logits are wanted go on.
 //!
-//! Slots are assigned by liveness before the first token; executing allocates nothing. [`Plan`]
-//! also knows what everything costs in bytes.
+//! Slots are assigned by liveness before the first token, and their buffers are made once: a pass
+//! makes none. [`Plan`] also knows what everything costs in bytes.
 
 mod capacity;
 mod describe;

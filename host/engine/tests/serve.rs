@@ -295,6 +295,7 @@ async fn too_little_memory_is_refused_with_numbers() {
     let long = greedy(Prompt::Tokens(vec![9; 8000]), 1);
     let error = read(model.generate(long).await.unwrap()).await.unwrap_err();
     assert_eq!(error.code, Code::InsufficientMemory);
+    assert!(error.detail("limit").is_some());
     // The engine goes on.
     assert_eq!(ask(&model, greedy(Prompt::Text(FRANCE.into()), 2)).await.usage.completion, 2);
 }

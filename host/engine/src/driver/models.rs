@@ -1,6 +1,9 @@
 //! A model's changing state: running answers, idle caches, sessions, buffers; and its passes.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Instant,
+};
 
 use arrayvec::ArrayVec;
 use gristmill_core::{Code, Error, Result};
@@ -74,6 +77,14 @@ impl Slot {
             }
             None => false,
         }
+    }
+
+    /// Says how much memory its contexts have.
+    pub(super) fn count(&self) {
+        let running = self.running.iter().map(|sequence| sequence.held.memory.bytes());
+        let idle = self.idle.iter().map(|idle| idle.held.memory.bytes());
+        let bytes = running.chain(idle).sum::<u64>() + self.sessions.bytes();
+        self.core.contexts.store(bytes, Ordering::Relaxed);
     }
 
     /// Milliseconds of the answers that ended since the last time.

@@ -133,6 +133,13 @@ impl Sessions {
             .ok_or_else(|| Error::new(Code::SessionClosed, "the session is closed"))
     }
 
+    /// Bytes of all contexts and snapshots that are not lent to an answer.
+    pub(super) fn bytes(&self) -> u64 {
+        let states = self.states.values().filter_map(|state| state.held.as_ref());
+        let snapshots = self.snapshots.values().map(|snapshot| &snapshot.held);
+        states.chain(snapshots).map(|held| held.memory.bytes()).sum()
+    }
+
     /// Lends a session's cache to an answer.
     pub(super) fn take(&mut self, id: u64) -> Result<Held> {
         let state = self.state(id)?;
