@@ -55,10 +55,11 @@ fn simd_is_in_the_kernels_alone() {
 
 #[test]
 fn nothing_names_a_registry_host() {
-    let hosts: Vec<String> = [("py", "pi.org"), ("crates", ".io/"), ("npm", "js.org"), ("pythonhosted", ".org")]
-        .iter()
-        .map(|(head, tail)| format!("{head}{tail}"))
-        .collect();
+    let hosts: Vec<String> =
+        [("py", "pi.org"), ("crates", ".io/"), ("npm", "js.org"), ("pythonhosted", ".org")]
+            .iter()
+            .map(|(head, tail)| format!("{head}{tail}"))
+            .collect();
     let found = offenders(
         |name| !name.ends_with(".lock"),
         |_, line| hosts.iter().any(|host| line.contains(host.as_str())),
@@ -107,9 +108,16 @@ fn a_file_owns_one_thing() {
 #[test]
 fn imports_point_down() {
     let order = [
-        "gristmill-core", "gristmill-kernels", "gristmill-models", "gristmill-engine",
-        "gristmill-policies", "gristmill-ledger", "gristmill-sandbox", "gristmill-router",
-        "gristmill-api", "gristmill",
+        "gristmill-core",
+        "gristmill-kernels",
+        "gristmill-models",
+        "gristmill-engine",
+        "gristmill-policies",
+        "gristmill-ledger",
+        "gristmill-sandbox",
+        "gristmill-router",
+        "gristmill-api",
+        "gristmill",
     ];
     let rank = |name: &str| order.iter().position(|known| *known == name);
     for (name, text) in files() {

@@ -81,7 +81,7 @@ settings! {
     paths.policies: Text = "", "The grants. Unset: share/gristmill/policies beside the binary.";
     engine.threads: Count = "", "Threads that compute. Unset: what the machine, its affinity and its quota allow.";
     engine.pin: Flag = "true", "Whether each computing thread stays on one processor.";
-    engine.context: Count = "", "Longest context of one answer, in tokens. Unset: the model's own, at most 8192.";
+    engine.context: Count = "", "Longest context of one answer, in tokens. Unset: what the model was trained for.";
     engine.max_active: Count = "4", "Answers computed at once; more wait.";
     engine.max_queued: Count = "64", "Answers that may wait; more are told to come back.";
     engine.kv_k: Text = "\"F16\"", "Type of cached keys: F16 or F32.";
