@@ -92,15 +92,11 @@ impl Order {
                     return Err(Fault::Contract("a log probability is not a number"));
                 }
             }
-            Event::Usage(_) => {
-                if std::mem::replace(&mut self.usage, true) {
-                    return Err(Fault::Contract("usage is told twice"));
-                }
+            Event::Usage(_) if std::mem::replace(&mut self.usage, true) => {
+                return Err(Fault::Contract("usage is told twice"));
             }
-            Event::Timings(_) => {
-                if std::mem::replace(&mut self.timings, true) {
-                    return Err(Fault::Contract("timings are told twice"));
-                }
+            Event::Timings(_) if std::mem::replace(&mut self.timings, true) => {
+                return Err(Fault::Contract("timings are told twice"));
             }
             Event::Finish(_) => {
                 if !self.open.is_empty() {

@@ -86,7 +86,7 @@ async fn errors_are_the_guests_own_and_of_bounded_length() {
     assert_eq!(generation.next(8).await.unwrap_err().code, Code::UpstreamError);
     assert_eq!(generation.next(8).await.unwrap_err().code, Code::Cancelled);
     assert_eq!(sandbox.strikes(backend.digest()), 0, "an error is no fault");
-    assert_eq!(generation.next(0).await.is_err(), true);
+    assert!(generation.next(0).await.is_err());
 }
 
 #[tokio::test]

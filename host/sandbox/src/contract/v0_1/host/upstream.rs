@@ -134,7 +134,7 @@ fn check(request: upstream::HttpRequest) -> std::result::Result<services::HttpRe
         || path.starts_with("//")
         || path.len() > MAX_PATH
         || !path.bytes().all(plain)
-        || path.split(['/', '?']).any(|part| is_dots(part))
+        || path.split(['/', '?']).any(is_dots)
     {
         return Err(field(
             "path",
