@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, Result, anyhow};
 use gristmill_core::program::Families;
 use gristmill_engine::{Engine, EngineConfig, runtime::Runtime as _};
-use gristmill_kernels::Quant;
+use gristmill_kernels::{Pool, Quant};
 use gristmill_ledger::{Kind, Ledger, Pin};
 use gristmill_models::store::Store;
 use gristmill_policies::{Grant, Policies};
@@ -77,7 +77,10 @@ pub(crate) async fn compose(settings: &Settings, places: &Places) -> Result<Comp
     let engine = engine(settings, &plugins, Arc::clone(&store))?;
 
     let name = settings.text("plugins.backend").unwrap_or_default().to_owned();
-    let services = Services { engine: Some(engine.clone()), ..Services::default() };
+    // A plugin's own products run on the thread that asks; the engine's threads are the engine's.
+    let pool = Arc::new(Pool::new(1, false));
+    let services =
+        Services { engine: Some(engine.clone()), pool: Some(pool), ..Services::default() };
     let backend = plugins.load(&name, Kind::Backend, |bytes, pin, grant| {
         plugins.sandbox.load_backend(bytes, pin, grant, services)
     })?;
