@@ -25,11 +25,15 @@ use gristmill_testing::{
 };
 
 const POSITIONS: usize = 256;
-/// Two implementations round differently; below this many nats the order between them is chance.
-const CHANCE: f64 = 1e-6;
-/// How far two f32 passes may lie apart: sums are taken in another order, and llama.cpp looks GELU
-/// up in a table of 16-bit floats.
-const PLAIN: f64 = 2e-5;
+/// How much larger our divergence may be. Both engines round activations to eight bits, each with
+/// its own luck: on one file llama.cpp's own two ways, prefill and decode, differ by more than this.
+const LUCK: f64 = 0.05;
+/// Nats below which a divergence is rounding of 32-bit sums.
+const NOTHING: f64 = 1e-6;
+/// How far two f32 passes may lie apart where every function is computed in f32.
+const COMPUTED: f64 = 1e-8;
+/// The same where llama.cpp looks GELU up in a table of 16-bit floats.
+const TABLE: f64 = 1e-5;
 
 const TEXT: &str = include_str!("text.txt");
 
@@ -37,7 +41,7 @@ static LLAMA: LazyLock<Llama> = LazyLock::new(|| Llama::build().unwrap());
 static FAMILIES: LazyLock<FamilySet> = LazyLock::new(|| families().unwrap());
 
 /// Compares one file, prints a row for each way of computing, and holds us to llama.cpp.
-fn compare(name: &str, file: &Path) {
+fn compare(name: &str, file: &Path, apart: f64) {
     let work = tempfile::tempdir().unwrap();
     let subject = Subject::open(file, &*FAMILIES).unwrap();
     let tokens = subject.tokens(TEXT, POSITIONS).unwrap();
@@ -61,7 +65,7 @@ fn compare(name: &str, file: &Path) {
         exact.worst(),
         exact.agreement()
     );
-    assert!(exact.mean() <= PLAIN, "{name}: two f32 passes differ by {:.2e}", exact.mean());
+    assert!(exact.mean() <= apart, "{name}: two f32 passes differ by {:.2e}", exact.mean());
 
     for (way, step) in [("prefill", POSITIONS), ("decode", 1)] {
         let mut ours = Divergence::default();
@@ -85,7 +89,7 @@ fn compare(name: &str, file: &Path) {
             theirs.agreement()
         );
         assert!(
-            ours.mean() <= theirs.mean() + CHANCE,
+            ours.mean() <= theirs.mean() * (1.0 + LUCK) + NOTHING,
             "{name}, {way}: ours {:.3e} is worse than llama.cpp's {:.3e}",
             ours.mean(),
             theirs.mean()
@@ -98,17 +102,18 @@ fn made(family: Family, mix: &str, tied: bool) {
     let name = format!("{}-{mix}{}", family.architecture(), if tied { "" } else { "-untied" });
     let file = work.path().join(format!("{name}.gguf"));
     models::write(&Shape { tied, ..Shape::tiny(family) }, mix, 7, &file).unwrap();
-    compare(&name, &file);
+    let gelu = matches!(family, Family::Gemma2 | Family::Gemma3);
+    compare(&name, &file, if gelu { TABLE } else { COMPUTED });
 }
 
 #[test]
 fn smollm2_135m() {
-    compare("SmolLM2-135M Q4_1", &fetch::smollm2().unwrap());
+    compare("SmolLM2-135M Q4_1", &fetch::smollm2().unwrap(), COMPUTED);
 }
 
 #[test]
 fn gemma3_270m() {
-    compare("Gemma-3-270M Q4_K_M", &fetch::gemma3().unwrap());
+    compare("Gemma-3-270M Q4_K_M", &fetch::gemma3().unwrap(), TABLE);
 }
 
 #[test]

@@ -146,8 +146,14 @@ impl Shape {
         let (width, ff) = (self.width, self.feed_forward);
         let (q, kv) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
         let spread = |inputs: u32, by: f32| by / (inputs as f32).sqrt();
-        // A tied Gemma embedding is multiplied by √width on the way in; the head needs about three.
-        let embedding = if self.tied { spread(width, 3.0) } else { 1.0 };
+        let sandwich = matches!(self.family, Family::Gemma2 | Family::Gemma3);
+        // A tied embedding is the head too, and Gemma multiplies it by √width on the way in: kept
+        // small, lest every token predict itself, and made up for by the last norm.
+        let (embedding, last) = match (self.tied, sandwich) {
+            (true, true) => (spread(width, 0.5), 6.0),
+            (true, false) => (spread(width, 3.0), 1.0),
+            (false, _) => (1.0, 1.0),
+        };
         let mut add = |name: String, shape: &[u32], fill: Fill, layer: Option<u32>| -> Result<()> {
             let quant =
                 quant_of(mix, &name, shape, layer.map(|layer| (layer, self.layers)), self.tied)?;
@@ -178,7 +184,6 @@ impl Shape {
                 add(name("attn_k_norm.weight"), &[self.head_dim], norm, at)?;
             }
             add(name("attn_output.weight"), &[q, width], weight(spread(q, 1.0)), at)?;
-            let sandwich = matches!(self.family, Family::Gemma2 | Family::Gemma3);
             if sandwich {
                 add(name("post_attention_norm.weight"), &[width], norm, at)?;
             }
@@ -190,6 +195,7 @@ impl Shape {
                 add(name("post_ffw_norm.weight"), &[width], norm, at)?;
             }
         }
+        let norm = Fill { mean: last, spread: 0.1 * last };
         add("output_norm.weight".to_owned(), &[width], norm, None)?;
         if !self.tied {
             add(
