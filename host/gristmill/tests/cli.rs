@@ -94,7 +94,7 @@ fn a_model_is_imported_listed_shown_and_removed() {
     let listed = text(&home.run(&["list"]).stdout);
     assert!(listed.contains("smollm2:latest") && listed.contains("Q4_1"), "{listed}");
     let shown = text(&home.run(&["show", "smollm2"]).stdout);
-    assert!(shown.contains("architecture  llama") && shown.contains("134.5M"), "{shown}");
+    assert!(shown.contains("architecture  llama") && shown.contains("134.52M"), "{shown}");
     let program = home.run(&["show", "smollm2", "--program"]);
     let described = text(&program.stdout);
     assert!(described.contains("family  llama"), "{described}{}", text(&program.stderr));

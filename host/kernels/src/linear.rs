@@ -124,7 +124,7 @@ pub fn glu_linear(
                 let at = token * rows + first;
                 // SAFETY: these rows belong to this chunk, and chunks do not overlap.
                 let gates = unsafe { out.part(at..at + width) };
-                ops::glu_in_place(activation, gates, ups);
+                ops::vector::glu_in_place_on(pool.isa(), activation, gates, ups);
             }
         });
     });

@@ -93,7 +93,7 @@ pub(super) fn attend(
                         out.part(at..at + spec.head_dim),
                     )
                 };
-                merge(parts, width, sink(spec, head), out);
+                merge(pool.isa(), parts, width, sink(spec, head), out);
             }
         });
     });
@@ -293,14 +293,14 @@ fn normalise(running: Running, sink: f32) -> f32 {
 }
 
 /// Joins the parts of one query head, in order.
-fn merge(parts: &[f32], width: usize, sink: f32, out: &mut [f32]) {
+fn merge(isa: Isa, parts: &[f32], width: usize, sink: f32, out: &mut [f32]) {
     let most = parts.chunks_exact(width).fold(f32::NEG_INFINITY, |m, part| m.max(part[0]));
     let mut running = Running { most, total: 0.0, rescale: 1.0 };
     out.fill(0.0);
     for part in parts.chunks_exact(width) {
         let share = if part[0] == most { 1.0 } else { (part[0] - most).exp() };
         running.total += part[1] * share;
-        crate::ops::multiply_add(out, share, &part[2..]);
+        crate::ops::vector::multiply_add_on(isa, out, share, &part[2..]);
     }
     let factor = normalise(running, sink);
     out.iter_mut().for_each(|x| *x *= factor);

@@ -1,3 +1,5 @@
+//! Tool calls in every shape, whole and cut at every place.
+
 use super::*;
 
 /// What an answer became: text with `⟨i⟩` where call i stood, and the calls.
