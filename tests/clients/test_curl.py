@@ -23,7 +23,7 @@ def test_health_and_metrics(curl):
     assert curl("/healthz")[0] == 200
     assert curl("/readyz")[0] == 200
     status, headers, text = curl("/metrics")
-    assert status == 200 and headers["content-type"].startswith("text/plain")
+    assert status == 200 and headers["content-type"].startswith("application/openmetrics-text")
     assert b"# TYPE" in text
     assert curl("/")[2] == b"Ollama is running"
     assert json.loads(curl("/api/version")[2])["version"]

@@ -11,8 +11,8 @@ import pytest
 QUESTION = [{"role": "user", "content": "Name three colours."}]
 
 
-def ask(oai, model, **change):
-    request = {"model": model, "messages": QUESTION, "temperature": 0, "max_tokens": 24, **change}
+def ask(oai, name, **change):
+    request = {"model": name, "messages": QUESTION, "temperature": 0, "max_tokens": 24, **change}
     return oai.chat.completions.create(**request)
 
 
@@ -175,7 +175,7 @@ def test_what_cannot_be_done_is_said(oai, model, kind, change):
     with pytest.raises(kind) as caught:
         ask(oai, model, **change)
     body = caught.value.response.json()["error"]
-    assert set(body) == {"message", "type", "param", "code"}
+    assert set(body) >= {"message", "type", "param", "code"}
     assert body["message"]
 
 

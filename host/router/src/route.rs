@@ -119,7 +119,11 @@ fn needs(request: &Request) -> Vec<(&'static str, &'static str, &'static str)> {
         needs.push(("tools.calling", "tools", "tools"));
     }
     if request.constraint.is_some() {
-        needs.push(("structured_output", "response_format", "structured output"));
+        needs.push((
+            "structured_output",
+            "response_format",
+            "structured output (format, response_format)",
+        ));
     }
     if request.logprobs.is_some() {
         needs.push(("logprobs", "logprobs", "log probabilities"));
