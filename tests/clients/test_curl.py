@@ -7,16 +7,13 @@ import urllib.parse
 
 import pytest
 
-CHAT = {
-    "messages": [{"role": "user", "content": "Name three colours."}],
-    "options": {"temperature": 0, "num_predict": 8},
-    "temperature": 0,
-    "max_tokens": 8,
-}
+MESSAGES = [{"role": "user", "content": "Name three colours."}]
+NATIVE = {"messages": MESSAGES, "options": {"temperature": 0, "num_predict": 8}}
+V1 = {"messages": MESSAGES, "temperature": 0, "max_tokens": 8}
 
 
-def body(model, **change):
-    return json.dumps({"model": model, **CHAT, **change}).encode()
+def body(model, fields=NATIVE, **change):
+    return json.dumps({"model": model, **fields, **change}).encode()
 
 
 def test_health_and_metrics(curl):
@@ -38,7 +35,7 @@ def test_ndjson_lines(curl, model):
 
 
 def test_event_stream_frames(curl, model):
-    status, headers, text = curl("/v1/chat/completions", data=body(model, stream=True))
+    status, headers, text = curl("/v1/chat/completions", data=body(model, V1, stream=True))
     assert status == 200 and headers["content-type"].startswith("text/event-stream")
     frames = [frame for frame in text.decode().split("\n\n") if frame]
     assert all(frame.startswith("data: ") for frame in frames)
@@ -47,7 +44,7 @@ def test_event_stream_frames(curl, model):
 
 
 def test_an_answer_names_its_source(curl, model):
-    status, headers, _ = curl("/v1/chat/completions", data=body(model))
+    status, headers, _ = curl("/v1/chat/completions", data=body(model, V1))
     assert status == 200
     for part in ("request-id", "model", "backend", "digest", "generation"):
         named = [name for name in headers if name.startswith("x-") and name.endswith(part)]
