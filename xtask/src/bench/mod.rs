@@ -72,7 +72,14 @@ fn options(args: &[String]) -> Result<Options> {
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let options = options(args)?;
     let binary = build::dist(true)?;
-    shell::run(cargo().args(["build", "--quiet", "--release", "--package", "gristmill-testing"]))?;
+    // Together with the binary's package: alone, the sandbox would have other features, and wasmtime
+    // would be compiled a second time.
+    shell::run(
+        cargo()
+            .args(["build", "--quiet", "--locked", "--release", "--package", "gristmill"])
+            .args(["--package", "gristmill-sandbox", "--package", "gristmill-testing"])
+            .args(["--bins", "--example", "sandbox_bench"]),
+    )?;
     let ours = Engine::Ours(binary.clone());
     let theirs = match &options.reference {
         Some(folder) => Some(Engine::reference(folder)?),
@@ -190,11 +197,7 @@ fn bandwidth(threads: usize) -> Result<f64> {
 
 /// What the sandbox's own bench prints.
 fn sandbox() -> Result<String> {
-    output(
-        cargo()
-            .args(["run", "--quiet", "--release", "--package", "gristmill-sandbox"])
-            .args(["--example", "sandbox_bench"]),
-    )
+    output(&mut std::process::Command::new(root().join("target/release/examples/sandbox_bench")))
 }
 
 #[cfg(test)]
