@@ -30,11 +30,11 @@ pub(crate) fn test(filter: &[String]) -> Result<()> {
 
 /// Logits against llama.cpp, which only this crate compiles.
 fn reference() -> Result<()> {
-    run(cargo().args(["nextest", "run", "--locked", "--package", "gristmill-reference"]).args([
-        "--features",
-        "llama",
-        "--no-capture",
-    ]))
+    // The whole workspace is named so that its dependencies keep the features they were built with.
+    run(cargo()
+        .args(["nextest", "run", "--locked", "--workspace"])
+        .args(["--features", "gristmill-reference/llama"])
+        .args(["--filterset", "binary_id(gristmill-reference::logits)", "--no-capture"]))
 }
 
 /// Unmodified clients against the distribution.
