@@ -22,7 +22,7 @@ def test_health_and_metrics(curl):
     status, headers, text = curl("/metrics")
     assert status == 200 and headers["content-type"].startswith("application/openmetrics-text")
     assert b"# TYPE" in text
-    assert curl("/")[2] == b"Ollama is running"
+    assert curl("/")[2] == b"Gristmill is running"
     assert json.loads(curl("/api/version")[2])["version"]
 
 
