@@ -216,6 +216,8 @@ mod tests {
             (waited, Duration::from_nanos(meter.used.load(Ordering::Relaxed)))
         });
         assert!(waited < Duration::from_millis(20), "{waited:?}");
-        assert!(worked >= Duration::from_millis(20), "{worked:?}");
+        // The kernel's thread clock is not exact to the microsecond when a thread is moved: 20 ms of
+        // work have been read as 19.999875 ms.
+        assert!(worked >= Duration::from_millis(19), "{worked:?}");
     }
 }
