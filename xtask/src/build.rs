@@ -120,7 +120,7 @@ fn pin_all(binary: &Path, components: &[PathBuf], ledger: &Path) -> Result<()> {
 
 /// Puts a copy in place at once, so that a running program keeps its own file.
 fn replace(source: &Path, target: &Path) -> Result<()> {
-    let temporary = target.with_extension("new");
+    let temporary = target.with_extension(format!("{}.new", std::process::id()));
     fs::copy(source, &temporary)
         .and_then(|_| fs::rename(&temporary, target))
         .with_context(|| format!("cannot copy {} to {}", source.display(), target.display()))
