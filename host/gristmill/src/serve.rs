@@ -1,6 +1,6 @@
 //! `gristmill serve`: the composed rooms behind HTTP, until a signal.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{io::IsTerminal, net::SocketAddr, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use gristmill_api::{ApiConfig, AppState, ServeConfig, app, check_bind};
@@ -69,7 +69,10 @@ fn start_logging(settings: &Settings) -> Result<()> {
     let filter = settings.text("log.filter").unwrap_or("info");
     let filter = tracing_subscriber::EnvFilter::try_new(filter)
         .with_context(|| format!("log.filter: {filter:?} is not a filter"))?;
-    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let logs = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr);
     match settings.text("log.format") {
         Some("json") => logs.json().init(),
         Some("human") => logs.with_target(false).init(),
