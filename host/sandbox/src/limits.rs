@@ -208,7 +208,9 @@ mod tests {
             let start = thread_cpu();
             meter
                 .run(async {
-                    while thread_cpu() - start < 20_000_000 {
+                    // A millisecond more than is asked below: the kernel's thread clock is not exact
+                    // when a thread is moved, and 20 ms of work have been read as 19.999875 ms.
+                    while thread_cpu() - start < 21_000_000 {
                         std::hint::black_box(0);
                     }
                 })
@@ -216,8 +218,6 @@ mod tests {
             (waited, Duration::from_nanos(meter.used.load(Ordering::Relaxed)))
         });
         assert!(waited < Duration::from_millis(20), "{waited:?}");
-        // The kernel's thread clock is not exact to the microsecond when a thread is moved: 20 ms of
-        // work have been read as 19.999875 ms.
-        assert!(worked >= Duration::from_millis(19), "{worked:?}");
+        assert!(worked >= Duration::from_millis(20), "{worked:?}");
     }
 }
