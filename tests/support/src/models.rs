@@ -14,6 +14,7 @@ use anyhow::{Context, Result, ensure};
 use gristmill_kernels::{Quant, encode_row};
 
 use crate::{
+    blocks,
     gguf::{File, Value},
     vocabulary::Vocabulary,
 };
@@ -304,9 +305,10 @@ struct Fill {
 }
 
 /// Quantization mixes by llama-quantize's names.
-pub const MIXES: [&str; 12] = [
+pub const MIXES: [&str; 26] = [
     "f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q4_k_s", "q4_k_m", "q5_k_m",
-    "q6_k",
+    "q6_k", "q2_k", "q3_k", "iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s",
+    "iq4_nl", "iq4_xs", "tq1_0", "tq2_0", "mxfp4",
 ];
 
 /// The quantization that llama-quantize would choose: the mix's own, better ones where the mix says
@@ -340,6 +342,9 @@ fn quant_of(
         "q4_k" => "q5_0",
         "q5_k" => "q5_1",
         "q6_k" => "q8_0",
+        "q2_k" | "q3_k" => "iq4_nl",
+        _ if wanted.starts_with("iq") => "iq4_nl",
+        _ if wanted.starts_with("tq") => "q4_0",
         _ => wanted,
     };
     Quant::from_name(&wanted.to_uppercase()).with_context(|| format!("no quantization {wanted}"))
@@ -409,6 +414,9 @@ impl Stock {
 
 fn random_row(tensor: &Tensor, random: &mut Random) -> Result<Vec<u8>> {
     let Fill { mean, spread } = tensor.fill;
+    if blocks::knows(tensor.quant) {
+        return blocks::random_row(tensor.quant, tensor.columns(), spread, random);
+    }
     let row: Vec<f32> = (0..tensor.columns()).map(|_| mean + spread * random.normal()).collect();
     let mut bytes = vec![0; tensor.quant.row_bytes(row.len())?];
     encode_row(tensor.quant, &row, &mut bytes)?;
