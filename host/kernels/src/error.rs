@@ -58,6 +58,14 @@ pub enum KernelError {
     /// Activations that were not prepared for the matrix they meet.
     #[error("activations were not prepared for a {0} matrix; name it in `Act::prepare`")]
     NotPrepared(&'static str),
+    /// Packed bytes in a layout that this build does not read for their type.
+    #[error("{quant}: packed layout {found:#x} is not the one this build reads; pack again")]
+    Layout {
+        /// The type's name.
+        quant: &'static str,
+        /// The layout found.
+        found: u32,
+    },
     /// Parameters that contradict each other.
     #[error("{0}")]
     Invalid(&'static str),

@@ -34,5 +34,6 @@ pub use isa::Isa;
 pub use linear::{Job, glu_linear, linear};
 pub use matrix::Matrix;
 pub use ops::Activation;
+pub use panel::LayoutId;
 pub use pool::Pool;
 pub use quant::Quant;

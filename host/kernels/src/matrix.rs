@@ -8,7 +8,7 @@ use crate::bytes::Bytes;
 use crate::codec;
 use crate::error::{KernelError, expect_len};
 use crate::isa::{self, Isa};
-use crate::panel::Panels;
+use crate::panel::{Layout, LayoutId, Panels};
 use crate::quant::Quant;
 
 /// A weight matrix of `rows` outputs and `cols` inputs. Clones share the weights.
@@ -45,6 +45,40 @@ impl Matrix {
         Ok(Matrix {
             inner: Arc::new(Inner { quant, rows, cols, data: Data::Raw(data), row_bytes }),
         })
+    }
+
+    /// A matrix over packed bytes that [`Matrix::packed_bytes`] once gave, as a package keeps
+    /// them. What the numbers are is not checked: keep a digest beside the bytes.
+    ///
+    /// # Errors
+    /// The layout is not one this build reads, is not the type's, or the bytes have another
+    /// length than the shape needs or do not start at a multiple of 64.
+    pub fn from_packed(
+        quant: Quant,
+        rows: usize,
+        cols: usize,
+        layout: LayoutId,
+        data: Bytes,
+    ) -> Result<Matrix, KernelError> {
+        let expected = LayoutId::of(quant);
+        let (true, Some(layout)) = (expected == Some(layout), Layout::of(quant)) else {
+            return Err(KernelError::Layout { quant: quant.name(), found: layout.to_u32() });
+        };
+        let panels = Panels::shared(layout, rows, cols, data)?;
+        let row_bytes = quant.row_bytes(cols)?;
+        Ok(Matrix {
+            inner: Arc::new(Inner { quant, rows, cols, data: Data::Packed(panels), row_bytes }),
+        })
+    }
+
+    /// The layout of the packed bytes, if the matrix is packed.
+    pub fn packed_layout(&self) -> Option<LayoutId> {
+        self.panels().and_then(|panels| LayoutId::of(panels.layout.quant))
+    }
+
+    /// The packed bytes, if the matrix is packed: the same on every machine.
+    pub fn packed_bytes(&self) -> Option<&[u8]> {
+        self.panels().map(Panels::as_slice)
     }
 
     /// Number of outputs.

@@ -17,8 +17,9 @@
 //! on top; the same for the minima; the high four bits of sc[j+4] and of mn[j+4].
 #![allow(clippy::indexing_slicing, reason = "offsets are inside the super-block they are made for")]
 
+use crate::bytes::Bytes;
 use crate::codec::codes::Codes;
-use crate::error::KernelError;
+use crate::error::{KernelError, expect_len};
 use crate::matrix::Matrix;
 use crate::memory::Region;
 use crate::quant::Quant;
@@ -92,6 +93,13 @@ impl Layout {
     /// Bytes of a panel.
     pub(crate) const fn panel_bytes(&self, cols: usize) -> usize {
         self.header_bytes(cols) + self.bytes * self.supers(cols)
+    }
+
+    /// Bytes of all panels, if that many can be.
+    pub(crate) fn total_bytes(&self, rows: usize, cols: usize) -> Option<usize> {
+        // No product below exceeds this one, with room for a header and padding.
+        cols.checked_mul(16)?;
+        rows.div_ceil(ROWS).checked_mul(self.panel_bytes(cols))
     }
 
     /// Source blocks per super-block.
@@ -206,7 +214,15 @@ pub(crate) struct Panels {
     pub(crate) layout: Layout,
     rows: usize,
     cols: usize,
-    region: Region,
+    store: Store,
+}
+
+/// Where panels live.
+enum Store {
+    /// Packed by this process.
+    Own(Region),
+    /// Read from a package.
+    Shared(Bytes),
 }
 
 impl Panels {
@@ -219,8 +235,8 @@ impl Panels {
         let (rows, cols) = (matrix.rows(), matrix.cols());
         let count = rows.div_ceil(ROWS);
         let panel = layout.panel_bytes(cols);
-        let mut region = count
-            .checked_mul(panel)
+        let mut region = layout
+            .total_bytes(rows, cols)
             .and_then(Region::zeroed)
             .ok_or(KernelError::TooLarge("a packed matrix"))?;
         if panel > 0 {
@@ -239,17 +255,41 @@ impl Panels {
                 }
             });
         }
-        Ok(Some(Panels { layout, rows, cols, region }))
+        Ok(Some(Panels { layout, rows, cols, store: Store::Own(region) }))
+    }
+
+    /// Panels that were packed before.
+    ///
+    /// # Errors
+    /// The bytes are not exactly the panels of this shape, or do not start at a multiple of 64.
+    pub(crate) fn shared(
+        layout: Layout,
+        rows: usize,
+        cols: usize,
+        bytes: Bytes,
+    ) -> Result<Panels, KernelError> {
+        layout.quant.row_bytes(cols)?;
+        let total = layout.total_bytes(rows, cols).ok_or(KernelError::TooLarge("a matrix"))?;
+        expect_len("bytes of the packed matrix", total, bytes.len())?;
+        if !bytes.as_slice().as_ptr().addr().is_multiple_of(64) {
+            return Err(KernelError::Invalid(
+                "packed weights must start at an address that 64 divides; align them in the file",
+            ));
+        }
+        Ok(Panels { layout, rows, cols, store: Store::Shared(bytes) })
     }
 
     /// Bytes held.
     pub(crate) fn memory(&self) -> usize {
-        self.region.as_slice().len()
+        self.as_slice().len()
     }
 
     /// The packed bytes, panel after panel.
     pub(crate) fn as_slice(&self) -> &[u8] {
-        self.region.as_slice()
+        match &self.store {
+            Store::Own(region) => region.as_slice(),
+            Store::Shared(bytes) => bytes.as_slice(),
+        }
     }
 
     /// Row `row` in the file's layout.
@@ -260,7 +300,7 @@ impl Panels {
         let layout = self.layout;
         let panel = layout.panel_bytes(self.cols);
         let start = layout.header_bytes(self.cols);
-        let bytes = &self.region.as_slice()[row / ROWS * panel..][..panel];
+        let bytes = &self.as_slice()[row / ROWS * panel..][..panel];
         for (b, block) in out.chunks_exact_mut(layout.quant.block_bytes()).enumerate() {
             let (s, b) = (b / layout.sources(), b % layout.sources());
             let data = &bytes[start + s * layout.bytes..][..layout.bytes];

@@ -10,6 +10,8 @@
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) mod avx512;
+mod id;
 mod layout;
 
-pub(crate) use layout::Panels;
+pub use id::LayoutId;
+pub(crate) use layout::{Layout, Panels};
