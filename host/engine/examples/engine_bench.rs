@@ -23,6 +23,7 @@ fn main() {
         threads: number(1, 2),
         prefill: number(2, 512),
         decode: number(3, 128),
+        depth: 0,
         batch: number(4, 1),
         rounds: number(5, 3),
     };

@@ -84,6 +84,8 @@ pub struct Measure {
     pub prefill: usize,
     /// Tokens of answer.
     pub decode: usize,
+    /// Tokens that each sequence holds before the answer begins.
+    pub depth: usize,
     /// Sequences decoded at once.
     pub batch: usize,
     /// Times; the median counts.
@@ -106,38 +108,50 @@ pub fn measure(path: &std::path::Path, families: &dyn Families, what: Measure) -
     let (mut reading, mut writing) = (Vec::new(), Vec::new());
     let vocabulary = u32::try_from(bare.plan.program.vocabulary).unwrap_or(u32::MAX);
     let token = |n: usize| (u32::try_from(n).unwrap_or(0).wrapping_mul(2_654_435_761)) % vocabulary;
-    for round in 0..=what.rounds {
-        let mut cache = Cache::new(&bare.plan, KvTypes::default(), what.prefill.max(1))?;
-        let begun = Instant::now();
-        let mut position = 0;
-        while position < what.prefill {
-            let count = (what.prefill - position).min(512);
-            let rows: Vec<Row> = (position..position + count)
+    let read = |arena: &mut Arena, cache: &mut Cache, count: usize| -> Result<()> {
+        let mut position = cache.len();
+        while position < count {
+            let next = count.min(position + 512);
+            let rows: Vec<Row> = (position..next)
                 .map(|position| Row {
                     cache: 0,
                     position,
                     token: token(position),
-                    wanted: position + 1 == what.prefill,
+                    wanted: position + 1 == count,
                 })
                 .collect();
-            model.run(&mut arena, &rows, &mut [&mut cache], Want::Result)?;
-            position += count;
+            model.run(arena, &rows, &mut [&mut *cache], Want::Result)?;
+            position = next;
         }
-        let read = begun.elapsed();
-        let mut caches = (0..batch)
-            .map(|_| Cache::new(&bare.plan, KvTypes::default(), what.decode.max(1)))
-            .collect::<Result<Vec<_>>>()?;
+        Ok(())
+    };
+    let mut held = (0..batch)
+        .map(|_| {
+            let mut cache =
+                Cache::new(&bare.plan, KvTypes::default(), (what.depth + what.decode).max(1))?;
+            read(&mut arena, &mut cache, what.depth)?;
+            Ok(cache)
+        })
+        .collect::<Result<Vec<_>>>()?;
+    for round in 0..=what.rounds {
+        let mut cache = Cache::new(&bare.plan, KvTypes::default(), what.prefill.max(1))?;
         let begun = Instant::now();
-        for position in 0..what.decode {
+        read(&mut arena, &mut cache, what.prefill)?;
+        let time = begun.elapsed();
+        for cache in &mut held {
+            cache.truncate(what.depth);
+        }
+        let begun = Instant::now();
+        for position in what.depth..what.depth + what.decode {
             let rows: Vec<Row> = (0..batch)
                 .map(|cache| Row { cache, position, token: token(position + cache), wanted: true })
                 .collect();
-            let mut caches: Vec<&mut Cache> = caches.iter_mut().collect();
+            let mut caches: Vec<&mut Cache> = held.iter_mut().collect();
             model.run(&mut arena, &rows, &mut caches, Want::Result)?;
         }
         // The first round warms up.
         if round > 0 {
-            reading.push(read);
+            reading.push(time);
             writing.push(begun.elapsed());
         }
     }

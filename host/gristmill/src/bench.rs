@@ -23,6 +23,9 @@ pub(crate) struct Arguments {
     /// Tokens generated
     #[arg(long, default_value_t = 128)]
     decode: usize,
+    /// Tokens that each sequence holds before it is decoded
+    #[arg(long, default_value_t = 0)]
+    depth: usize,
     /// Sequences decoded at once
     #[arg(long, default_value_t = 1)]
     batch: usize,
@@ -38,6 +41,7 @@ pub(crate) fn bench(settings: &Settings, places: &Places, arguments: &Arguments)
         threads: threads.unwrap_or_else(Pool::available),
         prefill: arguments.prefill,
         decode: arguments.decode,
+        depth: arguments.depth,
         batch: arguments.batch,
         rounds: arguments.repeat,
     };

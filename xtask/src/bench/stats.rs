@@ -27,6 +27,11 @@ impl Series {
         self.0.iter().zip(&other.0).map(|(ours, theirs)| ours / theirs).collect()
     }
 
+    /// Round by round.
+    pub(super) fn values(&self) -> &[f64] {
+        &self.0
+    }
+
     /// `12.3 (11.9-12.8)`
     pub(super) fn show(&self, digits: usize) -> String {
         let sorted = self.sorted();

@@ -1,0 +1,135 @@
+//! The rounds of one cell, and what came out.
+
+use std::path::Path;
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use super::{
+    cells::{Cell, Goal, PREFILL_AMX, Row, Speed},
+    engines::{Engine, Rates, Variant},
+    reference::Best,
+    stats::Series,
+};
+
+/// A cell's measurements.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    cell: Cell,
+    ours: Vec<Rates>,
+    best: Option<Best>,
+    theirs: Vec<(Variant, Vec<Rates>)>,
+}
+
+/// Measures a cell in rounds of the order A B, B A, A B, …: a machine that slows down slows both.
+pub(super) fn run(
+    cell: Cell,
+    file: &Path,
+    binary: &Path,
+    variants: &[Variant],
+    rounds: usize,
+    threads: usize,
+) -> Result<Outcome> {
+    let gristmill = Engine::Gristmill(binary.to_path_buf());
+    let best = match variants {
+        [] => None,
+        _ => Some(Best::find(variants, file, cell.work, &cell.rows, threads)?),
+    };
+    let mut ours = Vec::new();
+    let mut theirs: Vec<(Variant, Vec<Rates>)> =
+        best.iter().flat_map(Best::variants).map(|variant| (variant.clone(), Vec::new())).collect();
+    for round in 0..rounds {
+        let mine = |ours: &mut Vec<Rates>| -> Result<()> {
+            ours.push(gristmill.measure(file, cell.work, threads)?);
+            Ok(())
+        };
+        if round % 2 == 0 {
+            mine(&mut ours)?;
+        }
+        for (variant, rates) in &mut theirs {
+            rates.push(Engine::Llama(variant.clone()).measure(file, cell.work, threads)?);
+        }
+        if round % 2 == 1 {
+            mine(&mut ours)?;
+        }
+    }
+    Ok(Outcome { cell, ours, best, theirs })
+}
+
+impl Outcome {
+    /// The rows of the table; `bandwidth` in GB/s.
+    pub(super) fn print(&self, bandwidth: f64) {
+        for row in &self.cell.rows {
+            let mine = series(&self.ours, row.speed);
+            let (name, other) = self.reference(row.speed);
+            let ratio = mine.over(&other);
+            let goal = self.goal(*row);
+            let verdict = match ratio.median() {
+                ratio if ratio.is_nan() => "–",
+                ratio if ratio >= goal.aim => "aim",
+                ratio if ratio >= goal.must => "reached",
+                _ => "MISSED",
+            };
+            let share = self.share(*row, bandwidth).map(|share| format!("{:.0} %", share * 100.0));
+            println!(
+                "{:<20} {:<14} {:>22} {:>20} {:>20} {:>9}  {verdict:<7} {:>4} {:>4}  {name}",
+                self.cell.model,
+                self.cell.label(*row),
+                mine.show(1),
+                other.show(1),
+                ratio.show(2),
+                share.as_deref().unwrap_or("–"),
+                goal.must,
+                goal.aim,
+            );
+        }
+    }
+
+    pub(super) fn json(&self, bandwidth: f64) -> Value {
+        let rows = self.cell.rows.iter().map(|row| {
+            let (name, other) = self.reference(row.speed);
+            let mine = series(&self.ours, row.speed);
+            let goal = self.goal(*row);
+            json!({
+                "model": self.cell.model, "what": self.cell.label(*row),
+                "ours": mine.values(), "llama_cpp": other.values(), "llama_cpp_variant": name,
+                "ratio": mine.over(&other).median(), "bandwidth_share": self.share(*row, bandwidth),
+                "must": goal.must, "aim": goal.aim,
+            })
+        });
+        Value::Array(rows.collect())
+    }
+
+    fn reference(&self, speed: Speed) -> (String, Series) {
+        let best = self.best.as_ref().and_then(|best| best.of(speed));
+        let rates = best.and_then(|best| self.theirs.iter().find(|(variant, _)| variant == best));
+        match rates {
+            Some((variant, rates)) => (variant.to_string(), series(rates, speed)),
+            None => ("–".to_owned(), series(&[], speed)),
+        }
+    }
+
+    fn goal(&self, row: Row) -> Goal {
+        let best = self.best.as_ref().and_then(|best| best.of(row.speed));
+        match row.speed {
+            Speed::Prefill if best.is_some_and(Variant::is_amx) => PREFILL_AMX,
+            _ => row.goal,
+        }
+    }
+
+    /// The share of the bandwidth that writing used. A step reads all weights once, for all streams
+    /// together; a long cache is read as well, so no share is given there.
+    fn share(&self, row: Row, bandwidth: f64) -> Option<f64> {
+        let work = self.cell.work;
+        if row.speed != Speed::Decode || work.depth > 0 {
+            return None;
+        }
+        let bytes = self.ours.last()?.weights?;
+        let steps = series(&self.ours, Speed::Decode).median() / f64::from(work.streams);
+        Some(bytes * steps / 1e9 / bandwidth)
+    }
+}
+
+fn series(rates: &[Rates], speed: Speed) -> Series {
+    rates.iter().map(|rates| rates.of(speed)).collect()
+}
