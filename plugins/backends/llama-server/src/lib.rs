@@ -11,14 +11,14 @@ use gristmill_bridge::{
     failure::Manners,
     http::{ask, get},
     openai::{
-        Bridge, Choice, Constraints, Dimensions, Embedding, Infill, Profile, Ranking, Sampler,
-        Speaks, Thinking, Tokens, health, list, version,
+        Choice, Constraints, Dimensions, Embedding, Infill, Profile, Ranking, Sampler, Speaks,
+        Thinking, Tokens, health, list, version,
     },
 };
 use gristmill_plugin::prelude::*;
 use serde::Deserialize;
 
-gristmill_plugin::export_backend!(Bridge<LlamaServer>);
+gristmill_plugin::export_backend!(gristmill_bridge::openai::Bridge<LlamaServer>);
 
 /// The server.
 #[derive(Debug)]

@@ -9,12 +9,10 @@
 
 use gristmill_bridge::{
     failure::Manners,
-    openai::{
-        Bridge, Choice, Constraints, Infill, Profile, Sampler, Speaks, Thinking, Tokens,
-    },
+    openai::{Choice, Constraints, Infill, Profile, Sampler, Speaks, Thinking, Tokens},
 };
 
-gristmill_plugin::export_backend!(Bridge<Mlx>);
+gristmill_plugin::export_backend!(gristmill_bridge::openai::Bridge<Mlx>);
 
 /// The server.
 #[derive(Debug)]

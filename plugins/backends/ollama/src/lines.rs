@@ -5,7 +5,7 @@ use gristmill_bridge::{
     stream::Decoder,
 };
 use gristmill_plugin::{prelude::*, upstream::Frame};
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 
 /// Reads lines.
@@ -16,6 +16,7 @@ pub(crate) struct Lines {
 
 #[derive(Debug, Deserialize)]
 struct Line {
+    error: Option<IgnoredAny>,
     message: Option<Message>,
     response: Option<String>,
     thinking: Option<String>,
@@ -80,14 +81,16 @@ impl Entry {
 impl Lines {
     fn line(&mut self, bytes: &[u8], answer: &mut Answer) -> Result<()> {
         let manners = answer.manners();
-        if let Some(error) = manners.inside(bytes) {
-            return Err(error);
-        }
         let text = core::str::from_utf8(bytes)
             .map_err(|_| manners.nonsense("ollama: a line is not UTF-8", bytes))?;
         let line: Line = serde_json::from_str(text).map_err(|error| {
             manners.nonsense(&format!("ollama: a line of another shape ({error})"), bytes)
         })?;
+        if line.error.is_some()
+            && let Some(error) = manners.inside(bytes)
+        {
+            return Err(error);
+        }
         let message = line.message.as_ref();
         for thought in [&line.thinking, &message.and_then(|it| it.thinking.clone())] {
             answer.reasoning(thought.as_deref().unwrap_or_default());

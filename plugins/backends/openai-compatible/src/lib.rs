@@ -9,12 +9,12 @@
 use gristmill_bridge::{
     failure::Manners,
     openai::{
-        Bridge, Choice, Constraints, Dimensions, Embedding, Infill, Profile, Ranking, Speaks,
-        Thinking, Tokens,
+        Choice, Constraints, Dimensions, Embedding, Infill, Profile, Ranking, Speaks, Thinking,
+        Tokens,
     },
 };
 
-gristmill_plugin::export_backend!(Bridge<OpenAiCompatible>);
+gristmill_plugin::export_backend!(gristmill_bridge::openai::Bridge<OpenAiCompatible>);
 
 /// The server.
 #[derive(Debug)]

@@ -10,13 +10,13 @@ use gristmill_bridge::{
     Server,
     failure::Manners,
     openai::{
-        Bridge, Choice, Constraints, Dimensions, Embedding, Extra, Infill, Profile, Ranking,
-        Sampler, Speaks, Thinking, Tokens, health, version,
+        Choice, Constraints, Dimensions, Embedding, Extra, Infill, Profile, Ranking, Sampler,
+        Speaks, Thinking, Tokens, health, version,
     },
 };
 use gristmill_plugin::prelude::*;
 
-gristmill_plugin::export_backend!(Bridge<Vllm>);
+gristmill_plugin::export_backend!(gristmill_bridge::openai::Bridge<Vllm>);
 
 /// The server.
 #[derive(Debug)]

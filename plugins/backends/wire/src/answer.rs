@@ -316,7 +316,9 @@ impl Answer {
             } else if finish.reason == "tool-calls" {
                 return Err(self.wrong("the answer ended for a tool call that never came"));
             } else if self.rules.must_call {
-                return Err(self.wrong("a tool call was required, and the server let the model go without"));
+                return Err(
+                    self.wrong("a tool call was required, and the server let the model go without")
+                );
             }
         }
         self.close_calls(&finish.reason)?;

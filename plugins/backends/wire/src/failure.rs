@@ -186,8 +186,7 @@ fn said(body: &[u8]) -> Option<Said> {
         // FastAPI: `[{"loc": ["body", "stop"], "msg": "…"}]`.
         Value::Array(items) => {
             let each = items.iter().filter_map(|item| {
-                let place: Vec<String> =
-                    item.get("loc")?.as_array()?.iter().map(plain).collect();
+                let place: Vec<String> = item.get("loc")?.as_array()?.iter().map(plain).collect();
                 Some(format!("{}: {}", place.join("."), item.get("msg")?.as_str()?))
             });
             said.message = each.collect::<Vec<_>>().join("; ");
@@ -238,7 +237,10 @@ fn seen(body: &[u8]) -> String {
             .map(|at| at + "<title>".len())
             .and_then(|from| Some((from, from + lower.get(from..)?.find("</title>")?)))
             .and_then(|(from, to)| text.get(from..to));
-        return cut(&format!("an html page titled {:?}", title.unwrap_or_default().trim()));
+        return match title.map(str::trim).filter(|title| !title.is_empty()) {
+            Some(title) => cut(&format!("an html page titled {title:?}")),
+            None => "an html page".to_owned(),
+        };
     }
     cut(text)
 }

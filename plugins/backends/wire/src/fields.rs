@@ -82,10 +82,8 @@ fn quoted(text: &str) -> String {
 pub fn checked<'t>(text: &'t str, field: &str) -> Result<&'t str> {
     match serde_json::from_str::<&RawValue>(text) {
         Ok(raw) => Ok(raw.get()),
-        Err(error) => {
-            Err(Error::invalid_request(format!("{field}: expected JSON, found {error}"))
-                .with("field", field))
-        }
+        Err(error) => Err(Error::invalid_request(format!("{field}: expected JSON, found {error}"))
+            .with("field", field)),
     }
 }
 
@@ -101,7 +99,10 @@ mod tests {
         fields.maybe("unset", None::<u32>);
         fields.raw("a", checked(" {\"y\" : 1e3, \"x\":[ ]} ", "tools").unwrap());
         fields.set("t", "é\n\"");
-        assert_eq!(fields.to_json(), "{\"z\":0.7,\"a\":{\"y\" : 1e3, \"x\":[ ]},\"t\":\"é\\n\\\"\"}");
+        assert_eq!(
+            fields.to_json(),
+            "{\"z\":0.7,\"a\":{\"y\" : 1e3, \"x\":[ ]},\"t\":\"é\\n\\\"\"}"
+        );
         let error = checked("{", "tools[0].parameters").unwrap_err();
         assert_eq!(error.code, "invalid-request");
         assert!(error.message.starts_with("tools[0].parameters: expected JSON"), "{error:?}");

@@ -98,8 +98,7 @@ pub fn exchange(
     manners: &failure::Manners,
     request: &HttpRequest,
 ) -> Result<Vec<u8>> {
-    let mut reply =
-        server.send(request, Framing::Raw).map_err(|error| manners.during(error))?;
+    let mut reply = server.send(request, Framing::Raw).map_err(|error| manners.during(error))?;
     let body = whole(reply.as_mut(), manners)?;
     if reply.status() != 200 {
         return Err(manners.of(reply.as_ref(), &body));
@@ -132,9 +131,7 @@ pub fn ask<T: DeserializeOwned>(
 /// The import's; `upstream-error` for more than [`MOST_BODY`].
 pub fn whole(reply: &mut dyn Reply, manners: &failure::Manners) -> Result<Vec<u8>> {
     let mut body = Vec::new();
-    while let Some(frames) =
-        reply.next(FRAMES, BYTES).map_err(|error| manners.during(error))?
-    {
+    while let Some(frames) = reply.next(FRAMES, BYTES).map_err(|error| manners.during(error))? {
         for frame in frames {
             body.extend_from_slice(&frame.data);
         }

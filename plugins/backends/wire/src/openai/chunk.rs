@@ -110,7 +110,9 @@ impl Logprobs {
                 bytes: entry.bytes(),
                 logprob: number(entry.logprob),
                 alternatives: (entry.top_logprobs.iter().flatten())
-                    .map(|other| (other.id.unwrap_or(UNKNOWN), other.bytes(), number(other.logprob)))
+                    .map(|other| {
+                        (other.id.unwrap_or(UNKNOWN), other.bytes(), number(other.logprob))
+                    })
                     .collect(),
             };
             return entries.iter().map(token).collect();

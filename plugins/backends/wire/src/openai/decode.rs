@@ -22,16 +22,17 @@ pub(super) struct Chunks {
 
 impl Chunks {
     pub(super) fn new(profile: &Profile, request: &Request) -> Self {
-        let native = matches!(request.prompt, Prompt::Infill(_))
-            && profile.infill == super::Infill::Native;
+        let native =
+            matches!(request.prompt, Prompt::Infill(_)) && profile.infill == super::Infill::Native;
         let model = profile.tells_model.then(|| request.model.clone());
         Self { model, done: profile.done && !native, native }
     }
 
     fn chunk(&self, bytes: &[u8], answer: &mut Answer) -> Result<()> {
         let manners = answer.manners();
-        let text = core::str::from_utf8(bytes)
-            .map_err(|_| manners.nonsense("a frame is not UTF-8", bytes))?;
+        let text = core::str::from_utf8(bytes).map_err(|_| {
+            manners.nonsense(&format!("{}: a frame is not UTF-8", manners.backend), bytes)
+        })?;
         let chunk: Chunk = match serde_json::from_str(text) {
             Ok(chunk) => chunk,
             Err(error) => {
@@ -177,6 +178,11 @@ impl Decoder for Chunks {
 
     fn body(&mut self, body: &[u8], answer: &mut Answer) -> Result<()> {
         self.chunk(body.trim_ascii(), answer)?;
+        if !answer.has_reason() && !answer.has_events() {
+            let manners = answer.manners();
+            let what = format!("{} answered with success, and no answer", manners.backend);
+            return Err(manners.nonsense(&what, body));
+        }
         answer.complete()
     }
 }

@@ -15,13 +15,7 @@ use gristmill_plugin::{prelude::*, upstream::Framing};
 pub use encode::function;
 pub use routes::{Listed, detokenize, embed, health, list, rerank, tokenize, version};
 
-use crate::{
-    Primary, Server,
-    answer::Rules,
-    failure::Manners,
-    http::post,
-    stream::Stream,
-};
+use crate::{Primary, Server, answer::Rules, failure::Manners, http::post, stream::Stream};
 
 /// Whether the caller may say which tool is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

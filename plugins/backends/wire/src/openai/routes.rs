@@ -90,11 +90,7 @@ pub fn version(server: &dyn Server, profile: &Profile, path: &str) -> Option<Str
 ///
 /// # Errors
 /// `unsupported`, `context-overflow`, the import's and the server's.
-pub fn embed(
-    profile: &Profile,
-    server: &dyn Server,
-    request: &EmbedRequest,
-) -> Result<Embeddings> {
+pub fn embed(profile: &Profile, server: &dyn Server, request: &EmbedRequest) -> Result<Embeddings> {
     #[derive(Deserialize)]
     struct Item {
         index: Option<usize>,
@@ -201,7 +197,8 @@ pub fn rerank(
         if result.index as usize >= request.documents.len() {
             return Err(bad(profile, "a rank names a document that was not sent"));
         }
-        let score = if ways.logits { logistic(result.relevance_score) } else { result.relevance_score };
+        let score =
+            if ways.logits { logistic(result.relevance_score) } else { result.relevance_score };
         ranked.push(Ranked { index: result.index, score });
     }
     ranked.sort_by(|a, b| b.score.total_cmp(&a.score));
