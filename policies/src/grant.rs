@@ -1,11 +1,11 @@
 //! One grant: imports, upstream names and limits of one plugin.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use gristmill_ledger::Kind;
 use serde::{Deserialize, Serialize};
 
-use crate::keys;
+use crate::{keys, upstream::Upstream};
 
 /// What a plugin may import and use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,9 +17,9 @@ pub struct Grant {
     /// `wasi:io/*`. Interfaces that carry only types need no grant.
     #[serde(default)]
     pub imports: Vec<String>,
-    /// Names of the servers it may send to through `upstream`; the host knows their addresses.
+    /// The servers it may send to through `upstream`, by name; the host knows their addresses.
     #[serde(default)]
-    pub upstreams: Vec<String>,
+    pub upstreams: BTreeMap<String, Upstream>,
     /// How much it may use.
     #[serde(default)]
     pub limits: Limits,
@@ -130,7 +130,7 @@ impl Grant {
             limits.handles = 64;
             limits.stores = 4;
         }
-        Self { kind, imports: Vec::new(), upstreams: Vec::new(), limits }
+        Self { kind, imports: Vec::new(), upstreams: BTreeMap::new(), limits }
     }
 
     /// Reads a grant from TOML. Limits that are not written have the default of the kind.
@@ -170,20 +170,24 @@ impl Grant {
             }
         }
         table.insert("limits".to_owned(), toml::Value::Table(limits));
-
-        let grant: Self = table.try_into().map_err(|error| error.to_string())?;
-        for pattern in &grant.imports {
-            check_pattern(pattern)?;
-        }
-        for name in &grant.upstreams {
-            if name.is_empty()
-                || name.len() > 64
-                || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
-            {
+        let upstreams = match table.remove("upstreams") {
+            None => BTreeMap::new(),
+            Some(toml::Value::Table(given)) => given
+                .into_iter()
+                .map(|(name, value)| Ok((name.clone(), Upstream::parse(&name, value)?)))
+                .collect::<Result<_, String>>()?,
+            Some(other) => {
                 return Err(format!(
-                    "upstream {name:?}: expected a name of letters, digits and hyphens"
+                    "upstreams: expected a table [upstreams.NAME], found {}",
+                    other.type_str()
                 ));
             }
+        };
+
+        let mut grant: Self = table.try_into().map_err(|error| error.to_string())?;
+        grant.upstreams = upstreams;
+        for pattern in &grant.imports {
+            check_pattern(pattern)?;
         }
         Ok(grant)
     }
@@ -197,10 +201,10 @@ impl Grant {
         })
     }
 
-    /// Whether it may send to this server.
+    /// What it may ask of the server of this name, if anything.
     #[must_use]
-    pub fn allows_upstream(&self, name: &str) -> bool {
-        self.upstreams.iter().any(|granted| granted == name)
+    pub fn upstream(&self, name: &str) -> Option<&Upstream> {
+        self.upstreams.get(name)
     }
 }
 

@@ -5,10 +5,12 @@
 //! `probe.toml`), and where that is missing too it is not loaded: nothing is granted by silence.
 //!
 //! Refused by name: unknown keys (with the nearest known one), an import pattern that is not an
-//! interface, and a limit of zero or beyond what the host can enforce.
+//! interface, an upstream that says less than network, methods and paths, and a limit of zero or beyond
+//! what the host can enforce.
 
 mod grant;
 mod keys;
+mod upstream;
 
 use std::{
     collections::BTreeMap,
@@ -19,6 +21,7 @@ use std::{
 
 pub use grant::{Grant, Limits};
 pub use gristmill_ledger::Kind;
+pub use upstream::{Network, Upstream};
 
 /// A grant is a page of text; a longer file is not one.
 const MAX_GRANT_BYTES: u64 = 64 << 10;

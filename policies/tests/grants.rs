@@ -9,15 +9,20 @@
 
 use std::{fs, path::Path};
 
-use gristmill_policies::{Grant, Kind, Limits, Policies};
+use gristmill_policies::{Grant, Kind, Limits, Network, Policies};
 
 const GRANT: &str = r#"
 kind = "backend"
 imports = ["gristmill:contract/engine", "wasi:io/*"]
-upstreams = ["primary"]
 
 [limits]
 memory-mib = 8
+
+[upstreams.primary]
+network = ["loopback", "private"]
+methods = ["GET", "POST"]
+paths = ["/health", "/v1/*"]
+exchanges = 4
 "#;
 
 #[test]
@@ -34,8 +39,36 @@ fn a_grant_allows_what_it_names_and_nothing_else() {
     ] {
         assert_eq!(grant.allows(interface), allowed, "{interface}");
     }
-    assert!(grant.allows_upstream("primary") && !grant.allows_upstream("secondary"));
     assert!(!Grant::none(Kind::Backend).allows("gristmill:contract/log"));
+}
+
+#[test]
+fn an_upstream_is_as_wide_as_its_entry() {
+    let grant = Grant::parse(GRANT).unwrap();
+    assert!(grant.upstream("secondary").is_none());
+    let primary = grant.upstream("primary").unwrap();
+    assert_eq!(primary.network, [Network::Loopback, Network::Private]);
+    assert_eq!(primary.exchanges, 4);
+    assert!(primary.request_bytes > 0 && primary.response_bytes > primary.frame_bytes);
+    for (method, allowed) in [("GET", true), ("POST", true), ("DELETE", false), ("get", false)] {
+        assert_eq!(primary.allows_method(method), allowed, "{method}");
+    }
+    for (path, allowed) in [
+        ("/health", true),
+        ("/health?slots=1", true),
+        ("/health/", false),
+        ("/healthz", false),
+        ("/v1/models", true),
+        ("/v1/chat/completions?x=/../y", true),
+        ("/v1/", false),
+        ("/v1", false),
+        ("/v10/models", false),
+        ("/V1/models", false),
+        ("/x?/v1/models", false),
+        ("/", false),
+    ] {
+        assert_eq!(primary.allows_path(path), allowed, "{path}");
+    }
 }
 
 #[test]
@@ -51,6 +84,21 @@ fn what_is_not_a_grant_is_refused_with_a_way_out() {
     let cases = [
         (GRANT.replace("memory-mib", "memory-mb"), "did you mean \"memory-mib\"?"),
         (GRANT.replace("upstreams", "upstream"), "did you mean \"upstreams\"?"),
+        (GRANT.replace("exchanges", "exchange"), "did you mean \"exchanges\"?"),
+        (GRANT.replace("network =", "networks ="), "did you mean \"network\"?"),
+        (GRANT.replace("methods = [\"GET\", \"POST\"]", ""), "methods"),
+        (GRANT.replace("\"GET\", \"POST\"", ""), "at least one"),
+        (GRANT.replace("\"GET\"", "\"CONNECT\""), "expected one of GET"),
+        (GRANT.replace("\"loopback\"", "\"anywhere\""), "anywhere"),
+        (GRANT.replace("/v1/*", "v1"), "absolute path"),
+        (GRANT.replace("/v1/*", "/v1*"), "absolute path"),
+        (GRANT.replace("/v1/*", "/*/models"), "absolute path"),
+        (GRANT.replace("/v1/*", "/v1/../admin"), "absolute path"),
+        (GRANT.replace("/v1/*", "/v1%2f*"), "absolute path"),
+        (GRANT.replace("/v1/*", "http://host/*"), "absolute path"),
+        (GRANT.replace("exchanges = 4", "exchanges = 0"), "from 1 to 4096"),
+        ("kind = \"backend\"\nupstreams = [\"primary\"]".to_owned(), "[upstreams.NAME]"),
+        ("kind = \"backend\"\nupstreams.primary = true".to_owned(), "expected a table"),
         (GRANT.replace("memory-mib", "colour"), "known are memory-mib"),
         (GRANT.replace("= 8", "= 0"), "from 1 to 256"),
         (GRANT.replace("= 8", "= -1"), "from 1 to 256"),
@@ -59,7 +107,7 @@ fn what_is_not_a_grant_is_refused_with_a_way_out() {
         (GRANT.replace("wasi:io/*", "wasi:io/poll@0.2.6"), "without a version"),
         (GRANT.replace("wasi:io/*", "*"), "namespace:package"),
         (GRANT.replace("wasi:io/*", "wasi:*/poll"), "namespace:package"),
-        (GRANT.replace("primary", "http://host"), "letters, digits"),
+        (GRANT.replace("primary", "\"http://host\""), "letters, digits"),
         (GRANT.replace("backend", "kernel"), "expected backend, family or probe"),
         (GRANT.replace("kind", "kin"), "did you mean \"kind\"?"),
         ("limits = 3\nkind = \"probe\"".to_owned(), "expected a table"),

@@ -115,6 +115,7 @@ fn imports_point_down() {
         "gristmill-ledger",
         "gristmill-policies",
         "gristmill-sandbox",
+        "gristmill-upstream",
         "gristmill-router",
         "gristmill-api",
         "gristmill",

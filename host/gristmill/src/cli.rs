@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::{
+    backends::Server,
     bench,
     compose::Places,
     models, plugin, run, serve,
@@ -27,7 +28,11 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve the Ollama and OpenAI protocols
-    Serve,
+    Serve {
+        /// A server that runs models already, and the bridge to it; as often as there are servers
+        #[arg(long, value_name = "NAME=PLUGIN,URL[,KEY=VALUE…]")]
+        backend: Vec<String>,
+    },
     /// Answer one prompt, or each line typed
     Run(run::Arguments),
     /// Fetch a model by its short name or source
@@ -98,10 +103,15 @@ pub(crate) fn main() -> Result<()> {
         print!("{}", commented_file());
         return Ok(());
     }
-    let settings = settings(&cli, &matches)?;
+    let mut settings = settings(&cli, &matches)?;
+    if let Command::Serve { backend } = &cli.command {
+        for flag in backend {
+            settings.add_server(Server::from_flag(flag).context("--backend")?);
+        }
+    }
     let places = Places::new(&settings)?;
     match cli.command {
-        Command::Serve => serve::serve(&settings, &places),
+        Command::Serve { .. } => serve::serve(&settings, &places),
         Command::Run(arguments) => run::run(&settings, &places, arguments),
         Command::Pull { model, name } => models::pull(&places, &model, name.as_deref()),
         Command::Import { file, name } => models::import(&places, &file, name.as_deref()),

@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use gristmill_core::program::Families;
 use gristmill_engine::{Engine, EngineConfig, runtime::Runtime as _};
 use gristmill_kernels::{Pool, Quant};
@@ -15,7 +15,7 @@ use gristmill_ledger::{Kind, Ledger, Pin};
 use gristmill_models::store::Store;
 use gristmill_policies::{Grant, Policies};
 use gristmill_router::{Engines, KeepAlive, KeepConfig, Limits, Router, RouterConfig, Source};
-use gristmill_sandbox::{FamilySet, Sandbox, SandboxConfig, Services};
+use gristmill_sandbox::{FamilySet, LoadError, Sandbox, SandboxConfig, Services};
 
 use crate::{catalogue::Catalogue, models::store, settings::Settings};
 
@@ -76,15 +76,6 @@ pub(crate) async fn compose(settings: &Settings, places: &Places) -> Result<Comp
     let store = store(places)?;
     let engine = engine(settings, &plugins, Arc::clone(&store))?;
 
-    let name = settings.text("plugins.backend").unwrap_or_default().to_owned();
-    // A plugin's own products run on the thread that asks; the engine's threads are the engine's.
-    let pool = Arc::new(Pool::new(1, false));
-    let services =
-        Services { engine: Some(engine.clone()), pool: Some(pool), ..Services::default() };
-    let backend = plugins.load(&name, Kind::Backend, |bytes, pin, grant| {
-        plugins.sandbox.load_backend(bytes, pin, grant, services)
-    })?;
-
     let keep = settings.text("models.keep_alive").unwrap_or_default();
     let keep = KeepAlive::parse(keep).map_err(|error| anyhow!("models.keep_alive: {error}"))?;
     let router = Router::new(
@@ -92,16 +83,55 @@ pub(crate) async fn compose(settings: &Settings, places: &Places) -> Result<Comp
         Arc::new(Catalogue(store)),
         Arc::new(Engines(vec![engine.clone()])),
     );
-    let limits = Limits {
-        active: number(settings, "engine.max_active").unwrap_or(4),
-        queued: number(settings, "engine.max_queued").unwrap_or(64),
-    };
-    router.install(&name, Source::Store, limits, backend).await?;
+    install(settings, &plugins, &router, engine.clone()).await?;
 
     for model in settings.list("models.preload") {
         engine.open(&model).await.map_err(|error| anyhow!("models.preload: {model}: {error}"))?;
     }
     Ok(Composed { router: Arc::new(router) })
+}
+
+/// Makes the configured back-ends live: the one that serves local models, then a bridge for each
+/// server. No server is asked for anything here: one that is down is down, and the others serve.
+async fn install(
+    settings: &Settings,
+    plugins: &Plugins,
+    router: &Router,
+    engine: Arc<Engine>,
+) -> Result<()> {
+    let native = settings.text("plugins.backend").unwrap_or_default();
+    if native.is_empty() && settings.servers().is_empty() {
+        bail!("nothing would serve: set plugins.backend, or name a server in [backends]");
+    }
+    // A plugin's own products run on the thread that asks; the engine's threads are the engine's.
+    let services = Services {
+        engine: Some(engine),
+        pool: Some(Arc::new(Pool::new(1, false))),
+        ..Services::default()
+    };
+    if !native.is_empty() {
+        let services = services.clone();
+        let backend = plugins.load(native, Kind::Backend, |bytes, pin, grant| {
+            Ok(plugins.sandbox.load_backend(bytes, pin, grant, services)?)
+        })?;
+        let limits = Limits {
+            active: number(settings, "engine.max_active").unwrap_or(4),
+            queued: number(settings, "engine.max_queued").unwrap_or(64),
+        };
+        router.install(native, Source::Store, limits, backend).await?;
+    }
+    for server in settings.servers() {
+        if server.name == native {
+            bail!("backends.{native}: the back-end that serves local models has this name");
+        }
+        let backend = plugins.load(server.plugin(), Kind::Backend, |bytes, pin, grant| {
+            let upstream = Some(server.client(grant)?);
+            let services = Services { upstream, ..services.clone() };
+            Ok(plugins.sandbox.load_backend(bytes, pin, grant, services)?)
+        })?;
+        router.install(&server.name, Source::Listed, server.limits(), backend).await?;
+    }
+    Ok(())
 }
 
 /// The engine over these families and this store.
@@ -163,7 +193,7 @@ impl Plugins {
             .iter()
             .map(|name| {
                 self.load(name, Kind::Family, |bytes, pin, grant| {
-                    self.sandbox.load_family(bytes, pin, grant)
+                    Ok(self.sandbox.load_family(bytes, pin, grant)?)
                 })
             })
             .collect::<Result<Vec<_>>>()?;
@@ -175,7 +205,7 @@ impl Plugins {
         &self,
         name: &str,
         kind: Kind,
-        load: impl FnOnce(&[u8], &Pin, &Grant) -> Result<T, gristmill_sandbox::LoadError>,
+        load: impl FnOnce(&[u8], &Pin, &Grant) -> Result<T>,
     ) -> Result<T> {
         let pin = self.ledger.pin(name).with_context(|| {
             format!("no pin for the {kind} {name} in {}", self.ledger_folder.display())
@@ -184,8 +214,10 @@ impl Plugins {
         let path = self.folder.join(&pin.file);
         let bytes = fs::read(&path)
             .with_context(|| format!("cannot read the {kind} {name}: {}", path.display()))?;
-        load(&bytes, pin, grant)
-            .map_err(|error| anyhow!("{kind} {name} refused ({}): {error}", error.code()))
+        load(&bytes, pin, grant).map_err(|error| match error.downcast::<LoadError>() {
+            Ok(refused) => anyhow!("{kind} {name} refused ({}): {refused}", refused.code()),
+            Err(error) => error,
+        })
     }
 }
 

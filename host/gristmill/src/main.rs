@@ -1,6 +1,7 @@
 //! The `gristmill` binary: a command line over the rooms, and the place where they are put
 //! together ([`compose`]).
 
+mod backends;
 mod bench;
 mod catalogue;
 mod cli;

@@ -9,6 +9,8 @@ use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path};
 use anyhow::{Context, Result, anyhow, bail};
 use toml::Value;
 
+use crate::backends::{self, Server};
+
 /// What a setting holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -90,7 +92,7 @@ settings! {
     models.keep_alive: Text = "\"5m\"", "How long an idle model stays loaded: 30s, 5m, 1h; 0 not at all, -1 for ever.";
     models.preload: List = "[]", "Models opened at start.";
     plugins.families: List = "[\"llama\", \"qwen\", \"gemma\"]", "Pins of the model families, asked in this order.";
-    plugins.backend: Text = "\"cpu\"", "Pin of the back-end that serves local models.";
+    plugins.backend: Text = "\"cpu\"", "Pin of the back-end that serves local models; empty: none does.";
     log.format: Text = "\"human\"", "human or json.";
     log.filter: Text = "\"info\"", "What is logged, as in RUST_LOG: info, debug, gristmill_engine=trace, …";
 }
@@ -112,6 +114,7 @@ pub(crate) enum Origin {
 #[derive(Debug, Default)]
 pub(crate) struct Settings {
     values: BTreeMap<String, (Value, Origin)>,
+    servers: Vec<Server>,
 }
 
 impl Settings {
@@ -152,6 +155,12 @@ impl Settings {
         let table: toml::Table = text.parse().map_err(|error| anyhow!("{error}"))?;
         for (section, keys) in table {
             let Value::Table(keys) = keys else { return Err(unknown(&section)) };
+            if section == "backends" {
+                for (name, value) in keys {
+                    backends::add(&mut self.servers, Server::from_table(&name, value)?);
+                }
+                continue;
+            }
             for (key, value) in keys {
                 let path = format!("{section}.{key}");
                 let setting = SETTINGS
@@ -186,6 +195,16 @@ impl Settings {
         values.into_iter().flatten().filter_map(|value| value.as_str().map(str::to_owned)).collect()
     }
 
+    /// The servers behind bridges, in the order in which they were named.
+    pub(crate) fn servers(&self) -> &[Server] {
+        &self.servers
+    }
+
+    /// Adds a server, or replaces the one of its name.
+    pub(crate) fn add_server(&mut self, server: Server) {
+        backends::add(&mut self.servers, server);
+    }
+
     /// Every setting with value and origin; tokens are not shown.
     pub(crate) fn show(&self) -> String {
         let mut text = String::new();
@@ -198,6 +217,9 @@ impl Settings {
                 }
                 Some((value, origin)) => format!("{path} = {value}  # {origin:?}"),
             };
+            let _ = writeln!(text, "{line}");
+        }
+        for line in self.servers.iter().flat_map(Server::show) {
             let _ = writeln!(text, "{line}");
         }
         text
@@ -223,6 +245,7 @@ pub(crate) fn commented_file() -> String {
             default => writeln!(text, "{} = {default}", setting.key),
         };
     }
+    text.push_str(&backends::commented());
     text
 }
 

@@ -12,7 +12,7 @@ use std::{
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use gristmill_core::{
-    Result,
+    Code, Error, Result,
     capability::{Descriptor, ModelInfo},
 };
 use gristmill_sandbox::backend::Backend;
@@ -22,8 +22,11 @@ use crate::queue::Queue;
 
 /// How long a back-end's own list of models is used before it is asked again.
 pub const LISTING_FRESH: Duration = Duration::from_secs(10);
-/// How old a list may be when a name is not in it.
+/// How old a list may be when a name is not in it, and how long a back-end that could not be asked
+/// is not asked again: one that is down must not make every request for the others wait.
 const LISTING_MISS: Duration = Duration::from_secs(1);
+/// Longest wait for a list.
+const LISTING_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Where the models of a back-end come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +63,7 @@ pub struct Generation {
     /// What answers.
     pub backend: Arc<dyn Backend>,
     listing: ArcSwapOption<Listing>,
+    failure: ArcSwapOption<(Instant, Error)>,
 }
 
 struct Listing {
@@ -71,16 +75,47 @@ impl Generation {
     /// The models it serves, from its own list. Two callers may both ask; nobody waits for a lock.
     ///
     /// # Errors
-    /// The back-end's own error.
+    /// The back-end's own error; `upstream-timeout` after [`LISTING_PATIENCE`].
     pub async fn models(&self, newest: Duration) -> Result<Vec<ModelInfo>> {
         if let Some(listing) = self.listing.load_full()
             && listing.at.elapsed() <= newest
         {
             return Ok(listing.models.clone());
         }
-        let models = self.backend.models().await?;
-        self.listing.store(Some(Arc::new(Listing { at: Instant::now(), models: models.clone() })));
-        Ok(models)
+        if let Some(failure) = self.failure.load_full()
+            && failure.0.elapsed() <= LISTING_MISS
+        {
+            return Err(failure.1.clone());
+        }
+        let asked = tokio::time::timeout(LISTING_PATIENCE, self.backend.models()).await;
+        let asked = asked.unwrap_or_else(|_| {
+            let patience = LISTING_PATIENCE.as_secs();
+            Err(Error::new(Code::UpstreamTimeout, format!("no list of models within {patience} s")))
+        });
+        match asked {
+            Ok(models) => {
+                let listing = Listing { at: Instant::now(), models: models.clone() };
+                self.listing.store(Some(Arc::new(listing)));
+                self.failure.store(None);
+                Ok(models)
+            }
+            Err(error) => {
+                self.failure.store(Some(Arc::new((Instant::now(), error.clone()))));
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether its last list, however old, had a model that `wanted` takes.
+    #[must_use]
+    pub fn had(&self, wanted: impl Fn(&ModelInfo) -> bool) -> bool {
+        self.listing.load_full().is_some_and(|listing| listing.models.iter().any(wanted))
+    }
+
+    /// Why it could not be asked for its models, if it could not the last time.
+    #[must_use]
+    pub fn failure(&self) -> Option<Error> {
+        self.failure.load_full().map(|failure| failure.1.clone())
     }
 
     /// The first model that `wanted` takes; a list that does not have it is asked for again.
@@ -162,6 +197,7 @@ impl Backends {
                 descriptor: descriptor.clone(),
                 backend: Arc::clone(&backend),
                 listing: ArcSwapOption::empty(),
+                failure: ArcSwapOption::empty(),
             })
         };
         let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);

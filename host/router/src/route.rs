@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::future::join_all;
 use gristmill_core::{
     Error, Result,
     capability::{Claim, ModelInfo, Support},
@@ -255,32 +256,37 @@ impl Router {
     }
 
     /// The one plan for a name: the first live back-end, in order of installation, that has the
-    /// model. Nothing is substituted.
+    /// model. `NAME/model` asks the back-end NAME alone; only if it answers that it has no such model
+    /// is the whole looked for as a model's name. Nothing is substituted: a back-end that had the
+    /// model and cannot be asked now is not passed over for another.
     ///
     /// # Errors
     /// `invalid-request` for what cannot be a name, `not-found`; the failure of a back-end that
-    /// could not be asked, when no other has the model.
+    /// could not be asked, when it had the model, was asked by name, or no other has the model.
     pub async fn resolve(&self, asked: &str) -> Result<Plan> {
         let key = name::key(asked)?;
+        let slots = self.backends.slots();
+        let named = key.split_once('/').and_then(|(name, model)| {
+            let slot = slots.iter().find(|slot| slot.name.eq_ignore_ascii_case(name))?;
+            Some((slot, name::fold(model)))
+        });
+        if let Some((slot, key)) = named {
+            let stored = self.stored(&key).await?;
+            if let Some(plan) = look_up(slot, &key, stored.as_ref()).await? {
+                return Ok(plan);
+            }
+        }
         let mut failure = None;
         let stored = self.stored(&key).await?;
-        for slot in self.backends.slots().iter() {
-            let generation = slot.current();
-            let found = match slot.source {
-                Source::Store => Ok(stored.as_ref().map(|record| record.info.clone())),
-                Source::Listed => generation.find(|info| answers_to(info, &key)).await,
-            };
-            match found {
-                Ok(Some(info)) => {
-                    let keep = match slot.source {
-                        Source::Store => stored.as_ref().and_then(|record| record.keep_alive),
-                        Source::Listed => None,
-                    };
-                    return Ok(Plan { slot: Arc::clone(slot), generation, info, keep });
-                }
+        for slot in slots.iter() {
+            match look_up(slot, &key, stored.as_ref()).await {
+                Ok(Some(plan)) => return Ok(plan),
                 Ok(None) => {}
                 Err(error) => {
                     tracing::warn!(backend = slot.name, code = %error.code, "cannot list models");
+                    if slot.current().had(|info| answers_to(info, &key)) {
+                        return Err(error);
+                    }
                     failure = Some(error);
                 }
             }
@@ -360,7 +366,9 @@ impl Router {
     }
 
     /// Every model that can be asked for: the store's, if a live back-end serves stored models,
-    /// then each back-end's own. A back-end that cannot be asked is left out.
+    /// then each back-end's own. A model whose name an earlier back-end answers to is listed as
+    /// `NAME/model`, by which it can be asked for. A back-end that cannot be asked is left out and
+    /// named by [`Router::unreachable`].
     ///
     /// # Errors
     /// The store's own error.
@@ -370,14 +378,21 @@ impl Router {
         if slots.iter().any(|slot| slot.source == Source::Store) {
             records = self.models.list().await?;
         }
-        for slot in slots.iter().filter(|slot| slot.source == Source::Listed) {
-            match slot.current().models(LISTING_FRESH).await {
+        let listed: Vec<_> = slots.iter().filter(|slot| slot.source == Source::Listed).collect();
+        // All at once: servers that are down are waited for together.
+        let lists = join_all(
+            listed.iter().map(|slot| async { slot.current().models(LISTING_FRESH).await }),
+        );
+        for (slot, models) in listed.iter().zip(lists.await) {
+            match models {
                 Ok(models) => {
-                    for info in models {
+                    for mut info in models {
                         let key = name::fold(&info.id);
-                        if !records.iter().any(|known| answers_to(&known.info, &key)) {
-                            records.push(Record { info, ..Record::default() });
+                        if records.iter().any(|known| answers_to(&known.info, &key)) {
+                            info.id = format!("{}/{}", slot.name, info.id);
+                            info.names.clear();
                         }
+                        records.push(Record { info, ..Record::default() });
                     }
                 }
                 Err(error) => {
@@ -386,6 +401,14 @@ impl Router {
             }
         }
         Ok(records)
+    }
+
+    /// Back-ends that could not be asked for their models the last time, and why.
+    #[must_use]
+    pub fn unreachable(&self) -> Vec<(String, Error)> {
+        let slots = self.backends.slots();
+        let failed = |slot: &Arc<Slot>| Some((slot.name.clone(), slot.current().failure()?));
+        slots.iter().filter_map(failed).collect()
     }
 
     /// Everything about one model.
@@ -501,6 +524,18 @@ impl Router {
         let records = self.models.list().await?;
         Ok(records.into_iter().find(|record| answers_to(&record.info, key)))
     }
+}
+
+/// The plan for a model on this back-end, if it has it.
+async fn look_up(slot: &Arc<Slot>, key: &str, stored: Option<&Record>) -> Result<Option<Plan>> {
+    let generation = slot.current();
+    let (info, keep) = match slot.source {
+        Source::Store => {
+            (stored.map(|record| record.info.clone()), stored.and_then(|record| record.keep_alive))
+        }
+        Source::Listed => (generation.find(|info| answers_to(info, key)).await?, None),
+    };
+    Ok(info.map(|info| Plan { slot: Arc::clone(slot), generation, info, keep }))
 }
 
 fn answers_to(info: &ModelInfo, key: &str) -> bool {

@@ -18,6 +18,7 @@ mod inspect;
 mod limits;
 mod load;
 mod order;
+mod outgoing;
 mod plugin;
 mod probe;
 mod sandbox;

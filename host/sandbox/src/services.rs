@@ -20,7 +20,7 @@ pub struct Services {
     pub upstream: Option<Arc<dyn Upstream>>,
 }
 
-/// What is sent to a server. The sandbox has checked method, path and headers.
+/// What is sent to a server. The sandbox has checked it ([`HttpRequest::check`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpRequest {
     /// `GET`, `POST`, `PUT`, `PATCH`, `DELETE` or `HEAD`.
@@ -59,7 +59,8 @@ pub trait Upstream: Send + Sync {
     /// Sends to the server of this name and waits for the response's head.
     ///
     /// # Errors
-    /// `upstream-unavailable`, `upstream-timeout`.
+    /// `invalid-request`, `blocked` (as [`HttpRequest::check`]), `busy`, `upstream-unavailable`,
+    /// `upstream-error`, `upstream-timeout`.
     async fn send(
         &self,
         grant: &str,

@@ -90,6 +90,7 @@ async fn servers_are_reached_by_the_names_of_the_grant_alone() {
     for (prompt, code) in [
         ("upstream secondary /v1 x", Code::Blocked),
         ("upstream http://host /v1 x", Code::Blocked),
+        ("upstream primary /v2 x", Code::Blocked),
         ("upstream primary //host/v1 x", Code::InvalidRequest),
         ("upstream primary http://host/ x", Code::InvalidRequest),
         ("upstream primary /v1 a\r\nhost:b", Code::InvalidRequest),

@@ -23,7 +23,7 @@ use gristmill_core::{
 };
 use gristmill_engine::runtime;
 use gristmill_ledger::{Kind, Pin, sha256};
-use gristmill_policies::{Grant, Limits};
+use gristmill_policies::{Grant, Limits, Upstream};
 use gristmill_sandbox::{Backend, Sandbox, SandboxConfig, Services, inspect};
 use gristmill_testing::guests;
 
@@ -72,10 +72,17 @@ pub fn pin(name: &str, bytes: &[u8]) -> Pin {
 pub fn grant(kind: Kind, limits: Limits) -> Grant {
     Grant {
         imports: EVERYTHING.iter().map(|&name| name.to_owned()).collect(),
-        upstreams: vec!["primary".into()],
+        upstreams: [("primary".to_owned(), primary())].into(),
         limits,
         ..Grant::none(kind)
     }
+}
+
+/// One server on this machine, everything below `/v1`.
+pub fn primary() -> Upstream {
+    let text = "kind = 'backend'\n[upstreams.primary]\nnetwork = ['loopback']\n\
+                methods = ['GET', 'POST']\npaths = ['/v1', '/v1/*']";
+    Grant::parse(text).unwrap().upstreams.remove("primary").unwrap()
 }
 
 /// The back-end that does as the prompt says.
