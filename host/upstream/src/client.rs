@@ -10,7 +10,7 @@ use gristmill_sandbox::{Framing, HttpRequest, Response, Upstream};
 use http_body_util::Full;
 use hyper::{
     Request, StatusCode, Uri,
-    body::Incoming,
+    body::{Body as _, Incoming},
     header::{
         ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, HOST, HeaderMap, HeaderName,
         HeaderValue, TRANSFER_ENCODING, USER_AGENT,
@@ -137,7 +137,10 @@ impl Upstream for Client {
             Ok(opened) => opened?,
             Err(_) => return Err(fault.timeout("answering", config.times.total)),
         };
-        if let Some(what) = wrong_head(head.status(), head.headers(), &self.shared.granted) {
+        let has_body = !head.body().is_end_stream();
+        if let Some(what) =
+            wrong_head(head.status(), head.headers(), has_body, &self.shared.granted)
+        {
             let seen = fault.seen(&connection.seen());
             return Err(fault
                 .failed(&what)
@@ -212,6 +215,7 @@ impl Outgoing {
 fn wrong_head(
     status: StatusCode,
     headers: &HeaderMap,
+    has_body: bool,
     granted: &policies::Upstream,
 ) -> Option<String> {
     if status == StatusCode::SWITCHING_PROTOCOLS {
@@ -229,14 +233,18 @@ fn wrong_head(
     if headers.get_all(CONTENT_ENCODING).iter().any(|coding| !plain(coding)) {
         return Some("its answer is compressed, which was not asked for".to_owned());
     }
-    let length = lengths.first().and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-    if length.is_some_and(|length| length > granted.response_bytes) {
-        return Some(format!(
-            "its answer is longer than the {} bytes that are granted",
-            granted.response_bytes
-        ));
+    let number = |text: &HeaderValue| -> Option<u64> {
+        let text = text.to_str().ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()))?;
+        text.parse().ok()
+    };
+    let most = granted.response_bytes;
+    match lengths.first().map(|length| number(length)) {
+        Some(None) => Some("its answer says in no plain number how long it is".to_owned()),
+        Some(Some(length)) if length > most && has_body => {
+            Some(format!("its answer is longer than the {most} bytes that are granted"))
+        }
+        _ => None,
     }
-    None
 }
 
 fn broken_head(fault: Fault<'_>, broken: &Broken) -> Error {
