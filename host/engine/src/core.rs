@@ -96,6 +96,7 @@ impl Core {
         let plan = Plan::new(Arc::new(checked));
         let native = plan.program.context_native;
         let context = loading.context.map_or(native, |cap| (cap as usize).min(native));
+        let plan = plan.for_context(context);
         let capacity = plan.capacity(loading.types);
         let encoder = plan.program.result == program::Result::Pooled;
         // An encoder reads a text at once.
@@ -142,6 +143,7 @@ impl Core {
             source.as_deref().unwrap_or(""),
             loading.types.k.name(),
             loading.types.v.name(),
+            if plan.turns_long() { "long" } else { "" },
             env!("CARGO_PKG_VERSION"),
         ] {
             manifest.update((part.len() as u64).to_le_bytes());
