@@ -3,15 +3,10 @@
 //! A cache belongs to one sequence at a time; nothing in it is shared. It grows in steps outside
 //! the forward pass and is counted in bytes exactly as it is allocated.
 
-use arrayvec::ArrayVec;
 use gristmill_core::{Code, Error, Result};
 use gristmill_kernels::{KvLayer, Quant};
 
 use crate::{plan::Plan, program::Kv};
-
-/// Recurrent states a cache keeps besides the newest: those before and behind the last pass of
-/// several rows, which is where an answer is tried again and where the next turn begins.
-pub const CHECKPOINTS: usize = 2;
 
 /// Caches grow to multiples of this many tokens.
 pub const STEP: usize = 256;
@@ -37,12 +32,6 @@ pub struct Cache {
     shapes: Vec<Kv>,
     types: KvTypes,
     layers: Vec<KvLayer>,
-    /// One for each recurrent state of the program.
-    states: Vec<Vec<f32>>,
-    /// Earlier states with the number of tokens they belong to, oldest first.
-    checkpoints: ArrayVec<(usize, Vec<Vec<f32>>), CHECKPOINTS>,
-    /// Whether the last pass had several rows.
-    several: bool,
     tokens: Vec<u32>,
     capacity: usize,
 }
@@ -62,17 +51,7 @@ impl Cache {
         let shapes = plan.program.kv.clone();
         let capacity = tokens.next_multiple_of(STEP);
         let layers = layers(&shapes, types, capacity)?;
-        let states = plan.program.recurrent.iter().map(|state| vec![0.0; state.size()]).collect();
-        Ok(Self {
-            shapes,
-            types,
-            layers,
-            states,
-            checkpoints: ArrayVec::new(),
-            several: false,
-            tokens: Vec::new(),
-            capacity,
-        })
+        Ok(Self { shapes, types, layers, tokens: Vec::new(), capacity })
     }
 
     /// Tokens whose keys and values are here.
@@ -102,66 +81,23 @@ impl Cache {
     /// Bytes reserved.
     #[must_use]
     pub fn memory(&self) -> u64 {
-        let states: usize = self.states.iter().map(Vec::len).sum();
-        let states = states * 4 * (1 + CHECKPOINTS);
-        states as u64 + self.layers.iter().map(|layer| layer.memory() as u64).sum::<u64>()
+        self.layers.iter().map(|layer| layer.memory() as u64).sum()
     }
 
-    /// Tokens at the beginning that are the same as these, and behind which it can go on: with
-    /// recurrent states, those of the newest state that is not too far.
+    /// Tokens at the beginning that are the same as these.
     #[must_use]
     pub fn common(&self, tokens: &[u32]) -> usize {
-        self.reachable(self.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count())
+        self.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count()
     }
 
-    /// The longest beginning of at most `len` tokens that it can be cut back to.
-    fn reachable(&self, len: usize) -> usize {
-        if self.states.is_empty() || len >= self.tokens.len() {
-            return len.min(self.tokens.len());
-        }
-        let known = self.checkpoints.iter().map(|(tokens, _)| *tokens);
-        known.filter(|tokens| *tokens <= len).max().unwrap_or(0)
-    }
-
-    /// Forgets everything from token `len` on. With recurrent states, which cannot be undone, it
-    /// forgets more: back to the newest state it has kept, or everything.
+    /// Forgets everything from token `len` on.
     pub fn truncate(&mut self, len: usize) {
-        if len >= self.tokens.len() {
-            return;
+        if len < self.tokens.len() {
+            self.tokens.truncate(len);
+            for layer in &mut self.layers {
+                layer.truncate(len);
+            }
         }
-        let len = self.reachable(len);
-        self.go_back(len);
-        self.tokens.truncate(len);
-        for layer in &mut self.layers {
-            layer.truncate(len);
-        }
-    }
-
-    /// Takes the states of the first `len` tokens from a checkpoint; there is one, or `len` is 0.
-    fn go_back(&mut self, len: usize) {
-        self.checkpoints.retain(|(tokens, _)| *tokens <= len);
-        match self.checkpoints.iter().find(|(tokens, _)| *tokens == len) {
-            Some((_, states)) => self.states.clone_from(states),
-            None => self.states.iter_mut().for_each(|state| state.fill(0.0)),
-        }
-        self.several = false;
-    }
-
-    /// A pass with so many rows of this cache begins: what it may have to come back to is kept.
-    pub(crate) fn begin(&mut self, rows: usize) {
-        let (several, len) = (rows > 1, self.tokens.len());
-        let keep = several || self.several;
-        self.several = several;
-        if self.states.is_empty() || rows == 0 || !keep || len == 0 {
-            return;
-        }
-        if self.checkpoints.iter().any(|(tokens, _)| *tokens == len) {
-            return;
-        }
-        if self.checkpoints.is_full() {
-            self.checkpoints.remove(0);
-        }
-        self.checkpoints.push((len, self.states.clone()));
     }
 
     /// Capacity after making room for `tokens`: at least half as much again as before.
@@ -186,38 +122,18 @@ impl Cache {
         Ok(())
     }
 
-    /// Another cache with the first `len` tokens of this one, or as many as [`Cache::truncate`]
-    /// would leave, and room for `capacity`.
+    /// Another cache with the first `len` tokens of this one and room for `capacity`.
     ///
     /// # Errors
     /// `insufficient-memory`.
     pub fn copy(&self, len: usize, capacity: usize) -> Result<Self> {
-        let len = self.reachable(len);
         let capacity = capacity.max(len).next_multiple_of(STEP);
         let mut layers = layers(&self.shapes, self.types, capacity)?;
         for (to, from) in layers.iter_mut().zip(&self.layers) {
             to.copy_prefix(from, len).map_err(kernel)?;
         }
         let tokens = self.tokens.get(..len).unwrap_or(&self.tokens).to_vec();
-        let mut copy = Self {
-            shapes: self.shapes.clone(),
-            types: self.types,
-            layers,
-            states: self.states.clone(),
-            checkpoints: self.checkpoints.clone(),
-            several: self.several,
-            tokens,
-            capacity,
-        };
-        if len < self.tokens.len() {
-            copy.go_back(len);
-        }
-        Ok(copy)
-    }
-
-    pub(crate) fn state_mut(&mut self, index: usize) -> Result<&mut [f32]> {
-        let state = self.states.get_mut(index).map(Vec::as_mut_slice);
-        state.ok_or_else(|| Error::internal("no such state in the cache"))
+        Ok(Self { shapes: self.shapes.clone(), types: self.types, layers, tokens, capacity })
     }
 
     pub(crate) fn layer(&self, index: usize) -> Result<&KvLayer> {
@@ -228,14 +144,8 @@ impl Cache {
         self.layers.get_mut(index).ok_or_else(|| Error::internal("no such layer in the cache"))
     }
 
-    /// Forgets what an abandoned pass has written. Recurrent states may have gone on: the cache goes
-    /// back to those it has kept, and may be shorter than before the pass.
+    /// Forgets what an abandoned pass has written.
     pub(crate) fn roll_back(&mut self) {
-        if !self.states.is_empty() {
-            let known = self.checkpoints.iter().map(|(tokens, _)| *tokens).max().unwrap_or(0);
-            self.go_back(known);
-            self.tokens.truncate(known);
-        }
         for layer in &mut self.layers {
             layer.truncate(self.tokens.len());
         }

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU32, AtomicU64},
     },
     time::Instant,
@@ -12,15 +12,20 @@ use gristmill_core::{
     Error, Result,
     program::{Dialect, Families, Metadata},
 };
-use gristmill_models::{ChatTemplate, Gguf, Tokenizer, store::Located};
+use gristmill_models::{
+    ChatTemplate, Gguf, Tokenizer,
+    store::{Located, Store},
+};
 use sha2::{Digest, Sha256};
 
 use crate::{
     cache::KvTypes,
     execute::MOST_SEQUENCES,
     memory::{Memory, Reservation},
+    packing::{self, Placement},
     plan::{Capacity, Plan},
     program::{self, check},
+    speculation::MOST,
     weights::Weights,
 };
 
@@ -35,8 +40,12 @@ pub(crate) struct Core {
     pub(crate) located: Located,
     pub(crate) metadata: Metadata,
     pub(crate) family: String,
-    pub(crate) plan: Plan,
-    pub(crate) weights: Weights,
+    pub(crate) plan: Arc<Plan>,
+    /// The model's file; weights may be mapped from it.
+    pub(crate) file: Arc<Gguf>,
+    /// Replaced between passes when a package is ready; an error once they are known to be
+    /// damaged.
+    weights: Mutex<(Result<Arc<Weights>>, Placement)>,
     pub(crate) tokenizer: Tokenizer,
     pub(crate) template: Option<ChatTemplate>,
     pub(crate) dialect: Dialect,
@@ -72,6 +81,8 @@ impl std::fmt::Debug for Core {
 
 /// What loading needs to know.
 pub(crate) struct Loading<'a> {
+    /// Where packages are; none: matrices are packed into memory before the first answer.
+    pub(crate) packages: Option<&'a Store>,
     pub(crate) families: &'a dyn Families,
     pub(crate) memory: &'a Arc<Memory>,
     pub(crate) types: KvTypes,
@@ -93,20 +104,25 @@ impl Core {
         let resolved = loading.families.resolve(&metadata)?;
         let checked = check(&resolved.program, &metadata)
             .map_err(|fault| Error::from(fault).with("family", &resolved.family))?;
-        let plan = Plan::new(Arc::new(checked));
+        let plan = Arc::new(Plan::new(Arc::new(checked)));
         let native = plan.program.context_native;
         let context = loading.context.map_or(native, |cap| (cap as usize).min(native));
-        let plan = plan.for_context(context);
         let capacity = plan.capacity(loading.types);
         let encoder = plan.program.result == program::Result::Pooled;
         // An encoder reads a text at once.
         let rows = if encoder { context.clamp(PREFILL_ROWS, 4096) } else { PREFILL_ROWS };
         let rows = rows + loading.max_active.min(MOST_SEQUENCES);
-        let cost = capacity.cost(loading.max_active.min(MOST_SEQUENCES), 0, rows);
+        let cost = capacity.cost(wanted(loading.max_active), 0, rows);
         let memory = loading
             .memory
             .reserve(cost.weights + cost.buffers, &format!("the model `{}`", located.id))?;
-        let weights = Weights::load(&plan, &gguf, true)?;
+        let packed =
+            loading.packages.and_then(|store| packing::open(store, &located.digest, &plan, &gguf));
+        let (weights, placement) = match (packed, loading.packages) {
+            (Some(packed), _) => packed,
+            (None, Some(_)) => (Weights::load(&plan, &gguf, false)?, Placement::file()),
+            (None, None) => (Weights::load(&plan, &gguf, true)?, Placement::memory(None)),
+        };
         let tokenizer = Tokenizer::from_gguf(&gguf)?;
         if tokenizer.vocab_len() as usize > plan.program.vocabulary {
             return Err(Error::invalid(format!(
@@ -143,7 +159,6 @@ impl Core {
             source.as_deref().unwrap_or(""),
             loading.types.k.name(),
             loading.types.v.name(),
-            if plan.turns_long() { "long" } else { "" },
             env!("CARGO_PKG_VERSION"),
         ] {
             manifest.update((part.len() as u64).to_le_bytes());
@@ -160,7 +175,8 @@ impl Core {
             metadata,
             family: resolved.family,
             plan,
-            weights,
+            file: Arc::new(gguf),
+            weights: Mutex::new((Ok(Arc::new(weights)), placement)),
             tokenizer,
             template,
             dialect,
@@ -179,6 +195,35 @@ impl Core {
         })
     }
 
+    /// Rows of a pass that may want logits.
+    pub(crate) fn wanted(&self, max_active: usize) -> usize {
+        wanted(max_active)
+    }
+
+    /// The weights as of now.
+    ///
+    /// # Errors
+    /// `non-finite` once some are known to be no numbers.
+    pub(crate) fn weights(&self) -> Result<Arc<Weights>> {
+        self.weights.lock().unwrap_or_else(PoisonError::into_inner).0.clone()
+    }
+
+    /// Where they are.
+    pub(crate) fn placement(&self) -> Placement {
+        self.weights.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
+    }
+
+    /// The next pass takes these.
+    pub(crate) fn replace(&self, weights: Result<Weights>, placement: Placement) {
+        let weights = weights.map(Arc::new);
+        *self.weights.lock().unwrap_or_else(PoisonError::into_inner) = (weights, placement);
+    }
+
+    /// Says something about where they are.
+    pub(crate) fn note(&self, placement: Placement) {
+        self.weights.lock().unwrap_or_else(PoisonError::into_inner).1 = placement;
+    }
+
     /// Whether generation ends with this token.
     pub(crate) fn ends_with(&self, token: u32) -> bool {
         self.tokenizer.is_end(token) || self.ends.contains(&token)
@@ -188,6 +233,11 @@ impl Core {
     pub(crate) fn encodes(&self) -> bool {
         self.plan.program.result == program::Result::Pooled
     }
+}
+
+/// Rows of a pass that may want logits: one an answer, or those of a lone answer's guesses.
+fn wanted(max_active: usize) -> usize {
+    max_active.clamp(MOST + 1, MOST_SEQUENCES)
 }
 
 /// Lower-case hexadecimal digits.

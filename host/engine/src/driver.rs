@@ -8,6 +8,7 @@
 //! Bounds: answers running (`max_active`) and waiting (`max_queued`); events waiting in a channel;
 //! bytes, through [`Memory`]; idle caches, which give way to anything else.
 
+mod damage;
 mod embedding;
 mod models;
 mod sequence;
@@ -94,7 +95,7 @@ impl Shared {
             usual: AtomicU64::new(1000),
             threads,
         });
-        let (pin, max_active) = (config.pin, config.max_active);
+        let (pin, answers) = (config.pin, (config.max_active, config.speculation));
         let weak = Arc::downgrade(&shared);
         thread::Builder::new()
             .name("engine".to_owned())
@@ -107,7 +108,7 @@ impl Shared {
                         shared.usual.store((old * 7 + ms) / 8, Ordering::Relaxed);
                     }
                 };
-                Driver::new(pool, inbox, memory, max_active, Box::new(usual)).run();
+                Driver::new(pool, inbox, memory, answers, Box::new(usual)).run();
             })
             .map_err(|error| {
                 Error::internal(format!("cannot start the engine's thread: {error}"))
@@ -213,6 +214,7 @@ struct Driver {
     inbox: mpsc::Receiver<Command>,
     memory: Arc<Memory>,
     max_active: usize,
+    speculation: bool,
     usual: Box<dyn Fn(u64) + Send>,
     slots: Vec<Slot>,
     queue: VecDeque<Box<Start>>,
@@ -225,7 +227,7 @@ impl Driver {
         pool: Pool,
         inbox: mpsc::Receiver<Command>,
         memory: Arc<Memory>,
-        max_active: usize,
+        (max_active, speculation): (usize, bool),
         usual: Box<dyn Fn(u64) + Send>,
     ) -> Self {
         Self {
@@ -233,6 +235,7 @@ impl Driver {
             inbox,
             memory,
             max_active,
+            speculation,
             usual,
             slots: Vec::new(),
             queue: VecDeque::new(),
@@ -339,7 +342,7 @@ impl Driver {
         if let Some(place) = self.slots.iter().position(|slot| slot.core.key == core.key) {
             return place;
         }
-        self.slots.push(Slot::new(Arc::clone(core), self.max_active));
+        self.slots.push(Slot::new(Arc::clone(core), self.max_active, self.speculation));
         self.slots.len() - 1
     }
 
@@ -347,6 +350,9 @@ impl Driver {
     fn round(&mut self) -> bool {
         let mut worked = false;
         for place in 0..self.slots.len() {
+            if let Some(slot) = self.slots.get_mut(place) {
+                slot.guess();
+            }
             self.make_room(place);
             let Some(slot) = self.slots.get_mut(place) else { continue };
             let pool = &self.pool;

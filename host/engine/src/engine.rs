@@ -21,6 +21,7 @@ use crate::{
     execute::MOST_SEQUENCES,
     handle::Handle,
     memory::Memory,
+    packing,
     runtime::{Loaded, Model, Runtime},
 };
 
@@ -43,6 +44,11 @@ pub struct EngineConfig {
     pub kv_v: Quant,
     /// Bytes for weights, caches and buffers; none: what is free when the engine starts.
     pub memory_limit: Option<u64>,
+    /// Whether packed weights are kept in the store and shared between processes; otherwise each
+    /// process packs into its own memory before its first answer.
+    pub packages: bool,
+    /// Whether tokens are guessed from the text so far and verified in one pass, while it pays.
+    pub speculation: bool,
 }
 
 impl Default for EngineConfig {
@@ -56,6 +62,8 @@ impl Default for EngineConfig {
             kv_k: Quant::F16,
             kv_v: Quant::F16,
             memory_limit: None,
+            packages: true,
+            speculation: true,
         }
     }
 }
@@ -138,10 +146,15 @@ impl Engine {
         let types = KvTypes { k: self.config.kv_k, v: self.config.kv_v };
         let (context, max_active) = (self.config.context, self.config.max_active);
         let key = self.keys.fetch_add(1, Ordering::Relaxed);
+        let store = self.config.packages.then(|| Arc::clone(&self.store));
         blocking(move || {
             let families = &*families;
             let memory = &memory;
-            Core::load(located, &Loading { families, memory, types, context, max_active, key })
+            let packages = store.as_deref();
+            Core::load(
+                located,
+                &Loading { packages, families, memory, types, context, max_active, key },
+            )
         })
         .await
     }
@@ -186,9 +199,13 @@ impl Runtime for Engine {
             model = core.located.id,
             family = core.family,
             program = core.plan.program.digest,
+            weights = core.placement().from,
             us = core.load.load(Ordering::Relaxed),
             "model loaded"
         );
+        if self.config.packages && core.placement().from == "file" {
+            packing::begin(&core, Arc::clone(&self.store));
+        }
         *loaded = Some(Arc::clone(&core));
         Ok(Arc::new(Handle::new(core, Arc::clone(&self.shared))))
     }

@@ -1,4 +1,5 @@
-//! A model's tensors as the executor wants them: matrices on the mapped file or packed, small
+//! A model's tensors as the executor wants them: matrices on the mapped file, on a package's map or
+//! packed, small
 //! vectors decoded, tables of angles made.
 
 use std::{
@@ -10,10 +11,11 @@ use std::{
 };
 
 use gristmill_core::{Error, Result};
-use gristmill_kernels::{Bytes, Matrix, decode_row, ops::RopeTable};
-use gristmill_models::Gguf;
+use gristmill_kernels::{Bytes, LayoutId, Matrix, Quant, decode_row, ops::RopeTable};
+use gristmill_models::{Gguf, store::Package};
 
 use crate::{
+    nonfinite,
     plan::Plan,
     program::{Op, Tensor, TensorId},
     rope::Angles,
@@ -81,8 +83,6 @@ pub struct Weights {
     held: Vec<Held>,
     tables: Vec<RopeTable>,
     memory: u64,
-    /// Whether what is mapped from the file is more than the machine has memory for.
-    scarce: bool,
 }
 
 impl Weights {
@@ -92,14 +92,41 @@ impl Weights {
     /// # Errors
     /// `invalid-request` for bytes that do not fit the tensor; `insufficient-memory`.
     pub fn load(plan: &Plan, source: &dyn Source, pack: bool) -> Result<Self> {
+        Self::take(plan, source, pack, None)
+    }
+
+    /// Takes the matrices that a package has from it, and everything else from the source.
+    ///
+    /// # Errors
+    /// As [`Weights::load`]; `invalid-request` when the package holds other matrices than the plan
+    /// needs.
+    pub fn packaged(plan: &Plan, source: &dyn Source, package: &Package) -> Result<Self> {
+        Self::take(plan, source, false, Some(package))
+    }
+
+    fn take(
+        plan: &Plan,
+        source: &dyn Source,
+        pack: bool,
+        package: Option<&Package>,
+    ) -> Result<Self> {
         let tensors = &plan.program.tensors;
         let uses = uses(plan);
         let mut held = Vec::with_capacity(tensors.len());
         for (tensor, usage) in tensors.iter().zip(&uses) {
             held.push(match usage {
-                Use::Vector => Held::Vector(vector(tensor, source)?),
-                Use::Kernel => Held::Vector(turned(&vector(tensor, source)?, tensor.cols())),
-                Use::Rows | Use::Product => Held::Matrices(matrices(tensor, source)?),
+                Use::Vector => {
+                    let vector = vector(tensor, source)?;
+                    nonfinite::vector(tensor, &vector)?;
+                    Held::Vector(vector)
+                }
+                Use::Rows | Use::Product => {
+                    let packed = package.map(|package| packed(tensor, package)).transpose()?;
+                    Held::Matrices(match packed.flatten() {
+                        Some(packed) => packed,
+                        None => matrices(tensor, source)?,
+                    })
+                }
             });
         }
         if pack {
@@ -112,17 +139,9 @@ impl Weights {
                 Held::Vector(vector) => vector.len() as u64 * 4,
             })
             .sum();
-        let mapped = held.iter().map(|held| match held {
-            Held::Matrices(all) => {
-                all.iter().filter(|m| !m.is_packed()).map(|m| m.memory() as u64).sum()
-            }
-            Held::Vector(_) => 0,
-        });
-        let mapped: u64 = mapped.sum();
-        let scarce = crate::memory::available().is_some_and(|available| mapped > available);
-        let mut weights = Self { held, tables: Vec::new(), memory, scarce };
+        let mut weights = Self { held, tables: Vec::new(), memory };
         for rope in &plan.ropes {
-            let factors = weights.vector_or(Angles::factors(rope, plan.context))?;
+            let factors = rope.factors.map(|id| weights.vector(id)).transpose()?;
             let angles = Angles::new(rope, factors);
             let frequencies = angles.frequencies.iter().map(|f| *f as f32).collect();
             let table = RopeTable::from_frequencies(frequencies, angles.magnitude as f32);
@@ -135,12 +154,6 @@ impl Weights {
     #[must_use]
     pub fn memory(&self) -> u64 {
         self.memory
-    }
-
-    /// Whether weights may have to be read from the disk again and again, so that it pays to ask for
-    /// them early.
-    pub(crate) fn scarce(&self) -> bool {
-        self.scarce
     }
 
     /// Angles of a plan's rope.
@@ -174,8 +187,6 @@ impl Weights {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Use {
     Vector,
-    /// Whole, rows and columns exchanged: the loop over a convolution wants channels side by side.
-    Kernel,
     Rows,
     Product,
 }
@@ -192,11 +203,8 @@ fn uses(plan: &Plan) -> Vec<Use> {
     for step in &plan.program.steps {
         match &step.op {
             Op::Embed { weight, .. } | Op::PositionEmbed { weight } => set(*weight, Use::Rows),
-            Op::Linear { weight, .. } | Op::HeadLinear { weight, .. } => {
-                set(*weight, Use::Product);
-            }
+            Op::Linear { weight, .. } => set(*weight, Use::Product),
             Op::Head(head) => set(head.weight, Use::Product),
-            Op::Conv(conv) => set(conv.weight, Use::Kernel),
             Op::Moe(moe) => {
                 for id in [moe.router, moe.gate, moe.up, moe.down] {
                     set(id, Use::Product);
@@ -208,14 +216,50 @@ fn uses(plan: &Plan) -> Vec<Use> {
     uses
 }
 
+/// The tensors a plan multiplies with: those that are worth packing.
+pub(crate) fn products(plan: &Plan) -> impl Iterator<Item = &Tensor> {
+    let uses = uses(plan);
+    plan.program
+        .tensors
+        .iter()
+        .zip(uses)
+        .filter_map(|(tensor, usage)| (usage == Use::Product).then_some(tensor))
+}
+
+/// Rows of one matrix of a tensor, and how many matrices it has.
+pub(crate) fn stack(tensor: &Tensor) -> (usize, usize) {
+    let rows = tensor.shape.get(1).copied().unwrap_or(1);
+    (rows, tensor.rows() / rows.max(1))
+}
+
+/// A tensor as a package has it; none if it has not.
+fn packed(tensor: &Tensor, package: &Package) -> Result<Option<Vec<Matrix>>> {
+    let Some(section) = package.section(&tensor.name) else { return Ok(None) };
+    let (rows, count) = stack(tensor);
+    let shape = [rows, tensor.cols(), count];
+    if Quant::from_id(section.quant) != Ok(tensor.quant)
+        || [section.rows, section.cols, section.count] != shape
+    {
+        return Err(wrong(tensor, "the package has another type or shape"));
+    }
+    let layout = LayoutId::from_u32(section.layout);
+    let matrix = |n| {
+        let (owner, range) = package.part(section, n).ok_or_else(|| wrong(tensor, "not there"))?;
+        let bytes = Bytes::new(owner, range).map_err(|e| wrong(tensor, e))?;
+        Matrix::from_packed(tensor.quant, rows, tensor.cols(), layout, bytes)
+            .map_err(|e| wrong(tensor, e))
+    };
+    (0..count).map(matrix).collect::<Result<_>>().map(Some)
+}
+
 fn wrong(tensor: &Tensor, error: impl std::fmt::Display) -> Error {
     Error::invalid(format!("tensor `{}`: {error}", tensor.name))
 }
 
-fn matrices(tensor: &Tensor, source: &dyn Source) -> Result<Vec<Matrix>> {
+pub(crate) fn matrices(tensor: &Tensor, source: &dyn Source) -> Result<Vec<Matrix>> {
     let bytes = source.bytes(&tensor.name)?;
-    let (cols, rows) = (tensor.cols(), tensor.shape.get(1).copied().unwrap_or(1));
-    let count = tensor.rows() / rows.max(1);
+    let cols = tensor.cols();
+    let (rows, count) = stack(tensor);
     let size = tensor.quant.row_bytes(cols).map_err(|e| wrong(tensor, e))? * rows;
     if bytes.len() != size * count {
         return Err(wrong(
@@ -231,23 +275,10 @@ fn matrices(tensor: &Tensor, source: &dyn Source) -> Result<Vec<Matrix>> {
         .collect()
 }
 
-fn turned(rows: &[f32], cols: usize) -> Vec<f32> {
-    let column = |n: usize| rows.iter().skip(n).step_by(cols.max(1)).copied();
-    (0..cols).flat_map(column).collect()
-}
-
 fn vector(tensor: &Tensor, source: &dyn Source) -> Result<Vec<f32>> {
     let bytes = source.bytes(&tensor.name)?;
-    let (cols, size) =
-        (tensor.cols(), tensor.quant.row_bytes(tensor.cols()).map_err(|e| wrong(tensor, e))?);
-    if bytes.len() != size * tensor.rows() {
-        let expected = format!("expected {} bytes, found {}", size * tensor.rows(), bytes.len());
-        return Err(wrong(tensor, expected));
-    }
-    let mut out = vec![0.0; cols * tensor.rows()];
-    for (row, bytes) in out.chunks_exact_mut(cols).zip(bytes.as_slice().chunks_exact(size)) {
-        decode_row(tensor.quant, bytes, row).map_err(|e| wrong(tensor, e))?;
-    }
+    let mut out = vec![0.0; tensor.cols()];
+    decode_row(tensor.quant, bytes.as_slice(), &mut out).map_err(|e| wrong(tensor, e))?;
     Ok(out)
 }
 

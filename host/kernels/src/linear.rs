@@ -218,6 +218,9 @@ fn compute(
 /// Tokens that meet a block of decoded rows at a time.
 const FLOAT_TOKENS: usize = 32;
 
+/// Tokens that meet a row as it is, not decoded.
+const FEW: usize = 8;
+
 /// Rows of a type without an integer kernel: decoded a block at a time.
 fn float_rows(
     isa: Isa,
@@ -230,12 +233,16 @@ fn float_rows(
     ROW.with_borrow_mut(|(decoded, products)| {
         for first in rows.clone().step_by(PANEL) {
             let count = (rows.end - first).min(PANEL);
-            let direct = n == 1 && matches!(quant, Quant::F32 | Quant::F16 | Quant::BF16);
-            if let (true, Some(x)) = (direct, act.floats(0..1)) {
+            // Few tokens get the sums they would get alone, so that guesses can be verified.
+            let direct = n <= FEW && matches!(quant, Quant::F32 | Quant::F16 | Quant::BF16);
+            if direct {
                 for row in first..first + count {
                     matrix.with_row(row, |bytes| {
-                        if let Some(product) = dot::float::row(isa, quant, bytes, x) {
-                            store(row, 0, product);
+                        for t in 0..n {
+                            let x = act.floats(t..t + 1).unwrap_or_default();
+                            if let Some(product) = dot::float::row(isa, quant, bytes, x) {
+                                store(row, t, product);
+                            }
                         }
                     });
                 }

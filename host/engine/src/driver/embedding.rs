@@ -107,10 +107,14 @@ impl Slot {
             .take(most)
             .map(|(position, &token)| Row { cache: 0, position, token, wanted: false })
             .collect();
-        let model = Model { plan: &core.plan, weights: &core.weights, pool };
+        let weights = core.weights()?;
+        let model = Model { plan: &core.plan, weights: &weights, pool };
         let want = if core.encodes() { Want::Result } else { Want::Hidden };
         model.run(&mut self.arena, &rows, &mut [&mut held.cache], want)?;
         if core.encodes() {
+            if self.arena.result().iter().any(|x| !x.is_finite()) {
+                return Err(self.diagnose(pool, text, &mut held.cache));
+            }
             return Ok(Some(self.arena.result().to_vec()));
         }
         let width = core.plan.hidden().1;
@@ -127,6 +131,9 @@ impl Slot {
             }
         }
         let over = first + rows.len() == text.len();
+        if sum.iter().any(|x| !x.is_finite()) {
+            return Err(self.diagnose(pool, text, &mut held.cache));
+        }
         Ok(over.then(|| sum.iter().map(|x| *x as f32).collect()))
     }
 }

@@ -18,6 +18,7 @@ use crate::{
     core::{Core, PREFILL_ROWS},
     execute::{Arena, MOST_SEQUENCES, Model, Row, Want},
     memory::Memory,
+    speculation::{Costs, MOST},
 };
 
 /// Idle caches kept per model.
@@ -40,11 +41,13 @@ pub(super) struct Slot {
     pub(super) sessions: Sessions,
     finished: Vec<u64>,
     rows: Vec<Row>,
+    /// Times of passes of a lone answer; none: nothing is guessed.
+    costs: Option<Costs>,
 }
 
 impl Slot {
-    pub(super) fn new(core: Arc<Core>, max_active: usize) -> Self {
-        let arena = Arena::new(&core.plan, core.rows, max_active.min(MOST_SEQUENCES));
+    pub(super) fn new(core: Arc<Core>, max_active: usize, speculation: bool) -> Self {
+        let arena = Arena::new(&core.plan, core.rows, core.wanted(max_active));
         let rows = Vec::with_capacity(core.rows);
         Self {
             core,
@@ -54,6 +57,7 @@ impl Slot {
             sessions: Sessions::default(),
             finished: Vec::new(),
             rows,
+            costs: speculation.then(Costs::default),
         }
     }
 
@@ -185,17 +189,32 @@ impl Slot {
     pub(super) fn fail(&mut self, index: usize, error: Error) {
         if index < self.running.len() {
             let sequence = self.running.swap_remove(index);
-            if let Some(id) = sequence.session {
-                self.sessions.fail(id, &error);
-            }
-            sequence.sink.send(Err(error));
+            self.end_with(sequence, error);
         }
+    }
+
+    /// Ends an answer that runs no more with an error.
+    pub(super) fn end_with(&mut self, sequence: Sequence, error: Error) {
+        if let Some(id) = sequence.session {
+            self.sessions.fail(id, &error);
+        }
+        sequence.sink.send(Err(error));
     }
 
     /// Ends all answers with an error.
     pub(super) fn fail_all(&mut self, error: &Error) {
         while !self.running.is_empty() {
             self.fail(0, error.clone());
+        }
+    }
+
+    /// Guesses what comes next, if a lone answer is being written. With several, their rows already
+    /// share the reading of the weights.
+    pub(super) fn guess(&mut self) {
+        if let (Some(costs), [sequence]) = (&self.costs, self.running.as_mut_slice())
+            && sequence.sink.ready()
+        {
+            sequence.guess(costs, MOST.min(self.core.rows.saturating_sub(1)));
         }
     }
 
@@ -238,7 +257,7 @@ impl Slot {
                 continue;
             }
             if sequence.decoding() {
-                chosen.push((index, 1));
+                chosen.push((index, sequence.waiting().len()));
             } else if budget > 0 {
                 let count = sequence.waiting().len().min(budget);
                 budget -= count;
@@ -254,19 +273,22 @@ impl Slot {
         if chosen.is_empty() {
             return false;
         }
+        let begun = Instant::now();
+        let (mut guessed, lone) = (false, chosen.len() == 1);
         self.rows.clear();
         for (place, &(index, count)) in chosen.iter().enumerate() {
             let Some(sequence) = self.running.get(index) else { continue };
-            let waiting = sequence.waiting();
+            let (waiting, decoding) = (sequence.waiting(), sequence.decoding());
+            guessed |= decoding && count > 1;
             let first = sequence.held.cache.len();
             for (n, &token) in waiting.iter().take(count).enumerate() {
-                let wanted = n + 1 == waiting.len();
+                let wanted = decoding || n + 1 == waiting.len();
                 self.rows.push(Row { cache: place, position: first + n, token, wanted });
             }
         }
         let core = Arc::clone(&self.core);
-        let model = Model { plan: &core.plan, weights: &core.weights, pool };
-        let done = {
+        let done = core.weights().and_then(|weights| {
+            let model = Model { plan: &core.plan, weights: &weights, pool };
             let mut sinks = ArrayVec::<_, MOST_SEQUENCES>::new();
             let mut caches = ArrayVec::<&mut Cache, MOST_SEQUENCES>::new();
             for (index, sequence) in self.running.iter_mut().enumerate() {
@@ -276,8 +298,9 @@ impl Slot {
                 }
             }
             let abandoned = || sinks.iter().all(|sink| sink.closed());
-            model.run_unless(&mut self.arena, &self.rows, &mut caches, Want::Result, &abandoned)
-        };
+            let want = if guessed { Want::Steps } else { Want::Result };
+            model.run_unless(&mut self.arena, &self.rows, &mut caches, want, &abandoned)
+        });
         match done {
             Ok(()) => {}
             // Nobody listens any more: the next round drops them all.
@@ -291,23 +314,32 @@ impl Slot {
         }
         let mut over: ArrayVec<(usize, Option<Error>), MOST_SEQUENCES> = ArrayVec::new();
         let mut nth = 0;
+        let mut plain = lone;
         for (place, &(index, _)) in chosen.iter().enumerate() {
-            if !self.rows.iter().any(|row| row.cache == place && row.wanted) {
+            let wanted = self.rows.iter().filter(|row| row.cache == place && row.wanted).count();
+            let Some(sequence) = self.running.get_mut(index) else { continue };
+            plain &= sequence.decoding();
+            let first = nth;
+            nth += wanted;
+            if wanted == 0 {
                 continue;
             }
-            let logits = self.arena.logits(nth);
-            nth += 1;
-            let Some(sequence) = self.running.get_mut(index) else { continue };
-            match sequence.advance(logits) {
+            match sequence.settle(&mut self.arena, first..nth) {
                 Ok(false) => {}
                 Ok(true) => over.push((index, None)),
-                Err(error) => over.push((index, Some(blame(&core, error)))),
+                Err(error) => over.push((index, Some(error))),
             }
+        }
+        if plain && let Some(costs) = &mut self.costs {
+            costs.record(self.rows.len(), begun.elapsed().as_secs_f64());
         }
         // From the back, so that the places of the others stay.
         for (index, error) in over.into_iter().rev() {
             match error {
-                Some(error) => self.fail(index, error),
+                Some(error) => {
+                    let sequence = self.running.swap_remove(index);
+                    self.damaged(pool, sequence, error);
+                }
                 None => {
                     let sequence = self.running.swap_remove(index);
                     self.finished.push(sequence.age());
@@ -317,18 +349,4 @@ impl Slot {
         }
         true
     }
-}
-
-/// Says which step and tensor produced logits that are no numbers.
-fn blame(core: &Core, mut error: Error) -> Error {
-    use crate::program::Op;
-    let steps = &core.plan.program.steps;
-    if let Some(Op::Head(head)) = steps.last().map(|step| &step.op)
-        && let Some(tensor) = core.plan.program.tensors.get(head.weight)
-    {
-        let step = steps.len() - 1;
-        error.message = format!("program step {step} (head, `{}`): {}", tensor.name, error.message);
-        error = error.with("step", step).with("tensor", &tensor.name);
-    }
-    error
 }

@@ -1,6 +1,7 @@
 //! One running answer: what is still to be read, what was said, and how it ends.
 
 use std::{
+    ops::Range,
     sync::Arc,
     sync::atomic::Ordering,
     time::{Duration, Instant},
@@ -15,8 +16,10 @@ use super::{Sink, Ticket};
 use crate::{
     cache::Cache,
     core::Core,
+    execute::Arena,
     memory::Reservation,
     sampler::{Sampler, log_probabilities},
+    speculation::{Costs, Lookup, Pace},
     text::{Assembler, Reading},
 };
 
@@ -62,6 +65,14 @@ pub(super) struct Sequence {
     cached: usize,
     /// Generated and not yet in the cache.
     next: Option<u32>,
+    /// Guesses at what follows it.
+    guesses: Vec<u32>,
+    /// `next` and the guesses, when there are some: what is computed at once.
+    ahead: Vec<u32>,
+    lookup: Lookup,
+    pace: Pace,
+    /// Tokens in the cache when the one that is being chosen was computed.
+    resident: usize,
     sampler: Sampler,
     assembler: Assembler,
     logprobs: Option<usize>,
@@ -79,8 +90,10 @@ impl Sequence {
     /// Begins with a cache that holds the first tokens of `prompt`.
     pub(super) fn new(start: Start, held: Held, prompt: Vec<u32>) -> Self {
         let mut sampler = start.sampler;
+        let mut lookup = Lookup::default();
         for &token in &prompt {
             sampler.accept(token);
+            lookup.push(token);
         }
         let session = match start.origin {
             Origin::Session(id) => Some(id),
@@ -96,6 +109,11 @@ impl Sequence {
             session,
             prompt,
             next: None,
+            guesses: Vec::new(),
+            ahead: Vec::new(),
+            lookup,
+            pace: Pace::default(),
+            resident: 0,
             sampler,
             assembler: start.assembler,
             logprobs: start.logprobs,
@@ -109,9 +127,11 @@ impl Sequence {
         }
     }
 
-    /// Tokens to be read next: one when decoding, otherwise what is left of the prompt.
+    /// Tokens to be read next: one and the guesses at what follows when decoding, otherwise what is
+    /// left of the prompt.
     pub(super) fn waiting(&self) -> &[u32] {
         match &self.next {
+            Some(_) if !self.ahead.is_empty() => &self.ahead,
             Some(token) => std::slice::from_ref(token),
             None => self.prompt.get(self.held.cache.len()..).unwrap_or_default(),
         }
@@ -137,7 +157,62 @@ impl Sequence {
         u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Chooses the next token from logits and hands out what it means. Whether the answer is over.
+    /// Guesses at most `most` tokens, if that pays.
+    pub(super) fn guess(&mut self, costs: &Costs, most: usize) {
+        self.ahead.clear();
+        let Some(next) = self.next else { return };
+        // The one after the last guess must still fit.
+        let room = self.limit.saturating_sub(self.held.cache.len() + 2);
+        let due = self.max_tokens.map_or(most, |all| all.saturating_sub(self.completion + 1));
+        self.lookup.guess(most.min(room).min(due), &mut self.guesses);
+        self.guesses.truncate(match self.guesses.len() {
+            0 => 0,
+            most => self.pace.depth(costs, most),
+        });
+        if !self.guesses.is_empty() {
+            self.ahead.push(next);
+            self.ahead.extend_from_slice(&self.guesses);
+        }
+    }
+
+    /// Chooses tokens from the logits of a pass, in order, as long as each is the one that was
+    /// guessed; what was computed for other guesses is forgotten. Whether the answer is over.
+    pub(super) fn settle(&mut self, arena: &mut Arena, logits: Range<usize>) -> Result<bool> {
+        let guesses = std::mem::take(&mut self.guesses);
+        let guessed = logits.len() - 1;
+        let base = self.held.cache.len() - guessed;
+        self.ahead.clear();
+        let mut right = 0;
+        let over = loop {
+            self.resident = base + right;
+            if self.advance(arena.logits(logits.start + right))? {
+                break true;
+            }
+            match guesses.get(right) {
+                Some(guess) if right < guessed && self.next == Some(*guess) => right += 1,
+                _ => break false,
+            }
+        };
+        self.held.cache.truncate(base + right);
+        self.pace.record(guessed, right);
+        self.guesses = guesses;
+        self.guesses.clear();
+        // All of a pass at once: the channel has room for one message more, not for one a token.
+        if !over && !self.events.is_empty() {
+            let events = std::mem::take(&mut self.events);
+            self.sink.send(Ok(events));
+        }
+        Ok(over)
+    }
+
+    /// Every token whose logits were or are to be computed.
+    pub(super) fn context(&self) -> Vec<u32> {
+        let mut tokens = self.held.cache.tokens().to_vec();
+        tokens.extend_from_slice(self.waiting());
+        tokens
+    }
+
+    /// Chooses the next token from logits and notes what it means. Whether the answer is over.
     pub(super) fn advance(&mut self, logits: &mut [f32]) -> Result<bool> {
         let begins = self.first.is_none();
         if begins {
@@ -150,6 +225,7 @@ impl Sequence {
         let raw = self.logprobs.map(|count| (count, logits.to_vec()));
         let token = self.sampler.choose(logits)?;
         self.sampler.accept(token);
+        self.lookup.push(token);
         self.next = Some(token);
         self.completion += 1;
         if self.assembler.reasoning() {
@@ -170,14 +246,10 @@ impl Sequence {
             self.end(if called { "tool-calls" } else { "stop" });
             return Ok(true);
         }
-        let full = self.held.cache.len() + 1 >= self.limit;
+        let full = self.resident + 1 >= self.limit;
         if full || self.max_tokens.is_some_and(|most| self.completion >= most) {
             self.end("length");
             return Ok(true);
-        }
-        if !self.events.is_empty() {
-            let events = std::mem::take(&mut self.events);
-            self.sink.send(Ok(events));
         }
         Ok(false)
     }
@@ -221,7 +293,13 @@ impl Sequence {
             cached: count(self.cached),
             completion: count(self.completion),
             reasoning: count(self.reasoning),
-            extras: Vec::new(),
+            extras: match self.pace.drafted {
+                0 => Vec::new(),
+                drafted => vec![
+                    ("drafted".to_owned(), drafted.to_string()),
+                    ("accepted".to_owned(), self.pace.accepted.to_string()),
+                ],
+            },
         }));
         let us = |from: Instant, to: Instant| {
             u64::try_from(to.saturating_duration_since(from).as_micros()).unwrap_or(u64::MAX)

@@ -207,6 +207,7 @@ impl Sessions {
             "bytes": {"cache": bytes, "per_token": core.capacity.kv_token},
             "cache_types": {"k": core.types.k.name(), "v": core.types.v.name()},
             "manifest": core.manifest,
+            "weights": core.placement().json(),
             "model": core.located.digest,
             "program": core.plan.program.digest,
             "counters": {
@@ -376,7 +377,8 @@ impl Slot {
             .map(|(n, &token)| Row { cache: 0, position: first + n, token, wanted: false })
             .collect();
         if !rows.is_empty() {
-            let model = Model { plan: &core.plan, weights: &core.weights, pool };
+            let weights = core.weights()?;
+            let model = Model { plan: &core.plan, weights: &weights, pool };
             model.run(&mut self.arena, &rows, &mut [&mut held.cache], Want::Result)?;
         }
         Ok(rows.len() == rest.len())

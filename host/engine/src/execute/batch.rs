@@ -3,7 +3,7 @@
 use gristmill_core::{Error, Result};
 use gristmill_kernels::{Act, ops::Rotations};
 
-use super::{MOST_SEQUENCES, mixture::Mixture};
+use super::MOST_SEQUENCES;
 use crate::{
     plan::{Plan, Slot},
     program,
@@ -27,6 +27,8 @@ pub struct Row {
 pub enum Want {
     /// Logits of the rows that want them (or an encoder's vectors).
     Result,
+    /// Logits of the rows that want them, each as if its row were computed in a pass of its own.
+    Steps,
     /// The hidden state of every row, before the head.
     Hidden,
 }
@@ -36,7 +38,6 @@ pub enum Want {
 pub struct Arena {
     pub(super) slots: Vec<Vec<f32>>,
     pub(super) act: Act,
-    pub(super) mixture: Mixture,
     pub(super) rotations: Vec<Rotations>,
     pub(super) positions: Vec<usize>,
     /// Cache and position of every row, as attention wants them.
@@ -47,11 +48,13 @@ pub struct Arena {
     pub(super) result: Vec<f32>,
     /// Rows the next phase works on.
     pub(super) current: usize,
+    /// Whether each row is computed as if it were alone.
+    pub(super) alone: bool,
+    /// Queries and outputs of an attention, last row first.
+    pub(super) backwards: [Vec<f32>; 2],
     rows: usize,
     wanted: usize,
     vocabulary: usize,
-    /// Bytes a mixture of experts keeps for a row; they are taken as they are first used.
-    mixture_row: u64,
 }
 
 impl std::fmt::Debug for Arena {
@@ -78,7 +81,6 @@ impl Arena {
             rows,
             wanted,
             vocabulary,
-            mixture_row: plan.mixture_row(),
             ..Self::default()
         }
     }
@@ -93,7 +95,7 @@ impl Arena {
     #[must_use]
     pub fn memory(&self) -> u64 {
         let floats = self.slots.iter().map(Vec::len).sum::<usize>() + self.result.len();
-        floats as u64 * 4 + self.mixture_row * self.rows as u64
+        floats as u64 * 4
     }
 
     /// Logits of the `n`-th row that wanted them, in order of rows.
@@ -155,6 +157,7 @@ impl Arena {
             )));
         }
         self.current = rows.len();
+        self.alone = want == Want::Steps;
         Ok(())
     }
 
@@ -179,6 +182,22 @@ impl Arena {
         self.positions.truncate(self.kept.len());
         self.current = self.kept.len();
         Ok(())
+    }
+
+    /// Forgets everything.
+    pub(super) fn clear(&mut self) {
+        self.slots.iter_mut().for_each(|slot| slot.fill(0.0));
+        self.result.fill(0.0);
+    }
+
+    /// Whether all numbers of the first `rows` rows are finite, with those of wanted logits.
+    pub(super) fn finite(&self, plan: &Plan) -> bool {
+        let logits = self.kept.len() * self.vocabulary;
+        let slots = self.slots.iter().zip(&plan.slots);
+        slots
+            .filter_map(|(slot, width)| slot.get(..width * self.current))
+            .chain(self.result.get(..logits))
+            .all(|numbers| numbers.iter().all(|x| x.is_finite()))
     }
 
     pub(super) fn slot(&self, slot: Slot, len: usize) -> Result<&[f32]> {

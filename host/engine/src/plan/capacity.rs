@@ -2,7 +2,7 @@
 
 use gristmill_kernels::Quant;
 
-use super::{Plan, Work};
+use super::Plan;
 use crate::{cache::KvTypes, program};
 
 /// Positions a layer's cache is padded to, and numbers a head is padded to (the kernels' tiles).
@@ -15,8 +15,6 @@ pub struct Capacity {
     pub weights: u64,
     /// Keys and values of one token.
     pub kv_token: u64,
-    /// Recurrent states of one context, with the copies it can go back to.
-    pub states: u64,
     /// Buffers per row of a batch.
     pub row: u64,
     /// Buffers per row that wants logits.
@@ -63,25 +61,12 @@ impl Plan {
             .iter()
             .map(|kv| kv.kv_heads as u64 * (kv.head_dim as u64).next_multiple_of(TILE) * each)
             .sum();
-        let row =
-            self.slots.iter().map(|width| *width as u64 * 4).sum::<u64>() + self.mixture_row();
+        let row = self.slots.iter().map(|width| *width as u64 * 4).sum();
         let wanted = match self.program.result {
             program::Result::Logits => self.program.vocabulary as u64 * 4,
             program::Result::Pooled => 0,
         };
-        let floats: u64 = self.program.recurrent.iter().map(|state| state.size() as u64).sum();
-        let states = floats * 4 * (1 + crate::cache::CHECKPOINTS as u64);
-        Capacity { weights, kv_token, states, row, wanted }
-    }
-
-    /// Bytes that the largest mixture of experts keeps for a row: its scores, and for each expert
-    /// asked what it reads and what it makes.
-    pub(crate) fn mixture_row(&self) -> u64 {
-        let of = |phase: &super::Phase| match &phase.work {
-            Work::Moe { width, moe, .. } => moe.experts + moe.active * 2 * width,
-            _ => 0,
-        };
-        self.phases.iter().map(of).max().unwrap_or(0) as u64 * 4
+        Capacity { weights, kv_token, row, wanted }
     }
 }
 
@@ -89,7 +74,7 @@ impl Capacity {
     /// Bytes of a cache with room for so many tokens.
     #[must_use]
     pub fn cache(&self, tokens: usize) -> u64 {
-        self.states + self.kv_token * (tokens as u64).next_multiple_of(TILE)
+        self.kv_token * (tokens as u64).next_multiple_of(TILE)
     }
 
     /// The cost of serving `sequences` contexts of `tokens` each in passes of `rows` rows.

@@ -5,11 +5,11 @@ use std::{
     collections::{HashMap, VecDeque},
 };
 
-use gristmill_core::{Error, Result};
+use gristmill_core::Result;
 use gristmill_kernels::ops;
 
 use super::Settings;
-use crate::random::Random;
+use crate::{nonfinite, random::Random};
 
 /// Lanes of the linear passes; wide enough for any vector unit.
 const LANES: usize = 16;
@@ -79,7 +79,7 @@ impl Sampler {
     /// Chooses a token. `logits` are changed by bias and penalties.
     ///
     /// # Errors
-    /// `internal` when a logit is not finite: the computation before went wrong.
+    /// `non-finite` when a logit is not finite: the computation before went wrong.
     pub fn choose(&mut self, logits: &mut [f32]) -> Result<u32> {
         self.adjust(logits);
         let (best, max) = largest(logits)?;
@@ -266,11 +266,8 @@ fn largest(logits: &[f32]) -> Result<(u32, f32)> {
         Some(place) if sound => Ok((u32::try_from(place).unwrap_or(u32::MAX), best)),
         _ => {
             let bad = logits.iter().position(|logit| !logit.is_finite());
-            Err(Error::internal(format!(
-                "logits: expected finite numbers, found {} for token {}",
-                bad.and_then(|bad| logits.get(bad)).copied().unwrap_or(f32::NAN),
-                bad.unwrap_or_default()
-            )))
+            let found = bad.and_then(|bad| logits.get(bad)).copied().unwrap_or(f32::NAN);
+            Err(nonfinite::logits(bad.unwrap_or_default(), found))
         }
     }
 }

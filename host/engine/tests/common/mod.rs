@@ -10,6 +10,7 @@
 )]
 
 pub mod families;
+pub mod made;
 pub mod serve;
 pub mod tiny;
 

@@ -29,7 +29,12 @@ pub fn dialect() -> Dialect {
 }
 
 pub fn engine_with(config: EngineConfig, dialect: Dialect) -> Arc<Engine> {
-    Engine::new(EngineConfig { pin: false, ..config }, store(), super::families(dialect)).unwrap()
+    Engine::new(
+        EngineConfig { pin: false, packages: false, ..config },
+        store(),
+        super::families(dialect),
+    )
+    .unwrap()
 }
 
 pub async fn model() -> (Arc<Engine>, Arc<dyn Model>) {

@@ -106,6 +106,14 @@ pub enum StoreError {
         /// What was expected and what is there.
         reason: String,
     },
+    /// A package that must not be computed with.
+    #[error("cannot use the package {path}: {reason}; it is made again, or delete it")]
+    Package {
+        /// Which one.
+        path: String,
+        /// What was expected and what is there.
+        reason: String,
+    },
     /// A server cannot be reached, or the connection broke.
     #[error("cannot fetch {url}: {reason}; what has arrived is kept, try again to continue")]
     Unreachable {
@@ -174,7 +182,9 @@ impl StoreError {
         match self {
             Self::Name { .. } | Self::Source { .. } | Self::Invalid { .. } => Code::InvalidRequest,
             Self::NotFound { .. } => Code::NotFound,
-            Self::Digest { .. } | Self::Damaged { .. } => Code::DigestMismatch,
+            Self::Digest { .. } | Self::Damaged { .. } | Self::Package { .. } => {
+                Code::DigestMismatch
+            }
             Self::Unreachable { .. } => Code::UpstreamUnavailable,
             Self::Silent { .. } => Code::UpstreamTimeout,
             Self::Upstream { .. } | Self::Pip { .. } => Code::UpstreamError,

@@ -3,6 +3,7 @@
 //! ```text
 //! blobs/sha256-HEX                   weights, named by their digest
 //! manifests/NAMESPACE/MODEL/TAG.json what a name means
+//! packages/sha256-HEX.KIND           packed weights, made from a model's
 //! splits/sha256-HEX/model-00001-of-00002.gguf   links to blobs, for models in several files
 //! downloads/KEY.part, KEY.json       unfinished downloads and what they are of
 //! staging/ID/                        one import's work; gone when it ends
@@ -159,11 +160,22 @@ impl Layout {
         Ok(file)
     }
 
-    /// Takes the lock of one download, reporting while another process holds it. Downloads share
-    /// 256 locks, so that the files can stay: removing a lock file safely is harder than having it.
+    /// Takes the lock of one download, reporting while another process holds it.
     pub(crate) fn download_lock(&self, key: &Digest, reporter: &mut Reporter<'_>) -> Result<File> {
+        self.shard_lock("download", key, reporter)
+    }
+
+    /// Takes the lock of one piece of work, reporting while another process holds it. Each kind of
+    /// work shares 256 locks, so that the files can stay: removing a lock file safely is harder
+    /// than having it.
+    pub(crate) fn shard_lock(
+        &self,
+        kind: &str,
+        key: &Digest,
+        reporter: &mut Reporter<'_>,
+    ) -> Result<File> {
         let shard: String = key.hex().chars().take(2).collect();
-        let path = PathBuf::from(format!("locks/download-{shard}"));
+        let path = PathBuf::from(format!("locks/{kind}-{shard}"));
         self.folder(Path::new("locks"))?;
         let file = self.append(&path)?;
         loop {

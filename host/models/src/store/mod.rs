@@ -17,6 +17,7 @@ mod import;
 mod layout;
 mod manifest;
 mod name;
+mod packages;
 mod progress;
 mod pypi;
 mod settings;
@@ -35,6 +36,7 @@ pub use self::{
     error::{Result, StoreError},
     manifest::Facts,
     name::Name,
+    packages::{Package, PackageFile, PackageWriter, Section},
     progress::{Progress, Silent, Stage, Update},
     settings::Sources,
     source::{Entry, catalogue},
@@ -334,6 +336,8 @@ impl Store {
             used.extend(manifest.files.iter().map(|file| blob(&file.digest)));
             used.insert(split(&manifest.digest));
         }
+        let models: HashSet<Digest> = manifests.iter().map(|(_, m)| m.digest).collect();
+        packages::collect(&self.layout, |model| models.contains(model))?;
         for name in self.layout.entries(Path::new("blobs"))? {
             let path = Path::new("blobs").join(name);
             if !used.contains(&path) {

@@ -21,6 +21,8 @@ pub enum Stage {
     Checking,
     /// The manifest is written.
     Writing,
+    /// Weights are brought into the kernels' layout.
+    Packing,
     /// It can be used.
     Done,
 }
@@ -31,12 +33,13 @@ impl Stage {
     pub fn status(self) -> &'static str {
         match self {
             Self::Resolving => "pulling manifest",
-            Self::Waiting => "waiting for another download of the same file",
+            Self::Waiting => "waiting for another process that does the same",
             Self::Downloading => "downloading",
             Self::Copying => "copying",
             Self::Verifying => "verifying sha256 digest",
             Self::Checking => "checking model",
             Self::Writing => "writing manifest",
+            Self::Packing => "packing weights",
             Self::Done => "success",
         }
     }

@@ -14,6 +14,7 @@ mod files;
 mod fixture;
 mod hub;
 mod names;
+mod packages;
 mod pypi;
 mod redirects;
 mod remove;

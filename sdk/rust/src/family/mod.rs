@@ -6,7 +6,6 @@
 mod dialect;
 mod metadata;
 mod program;
-mod recurrent;
 mod settings;
 
 use alloc::{borrow::ToOwned, string::String};
@@ -17,7 +16,6 @@ pub use contract::{
     Attribute, Dialect, Metadata, Program, Span, State, Step, TensorInfo, ToolFormat, Value,
 };
 pub use program::{Builder, Operand};
-pub use recurrent::DeltaRule;
 pub use settings::{Activation, Attention, Layout, Moe, Rope, Scaling, Scoring};
 
 use crate::Result;

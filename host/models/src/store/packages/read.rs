@@ -1,0 +1,152 @@
+//! An open package: mapped, verified, shared.
+//!
+//! Assumption, as for model files: nobody writes to a package while it is mapped. The store never
+//! does; it replaces packages by renaming.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    ops::Range,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+use memmap2::{Advice, Mmap};
+
+use super::{
+    super::error::{Result, StoreError},
+    format::{CHUNK, START, Section, index},
+};
+use crate::gguf::Shared;
+
+/// Packed weights, mapped read-only. All processes that open it share its pages.
+#[derive(Debug)]
+pub struct Package {
+    path: PathBuf,
+    map: Arc<Mmap>,
+    tensors: BTreeMap<String, Section>,
+}
+
+impl Package {
+    /// Maps a package and verifies every byte of it, on all processors.
+    pub(super) fn open(path: &Path, file: &File, source: &str, kind: &str) -> Result<Self> {
+        let refuse =
+            |reason: String| StoreError::Package { path: path.display().to_string(), reason };
+        let length = file.metadata().map_err(|e| StoreError::io("open", path, e))?.len();
+        if length < START {
+            return Err(refuse("it is shorter than its first page".to_owned()));
+        }
+        let map = map(path, file)?;
+        // Advice only: without it everything is right, and slower.
+        #[cfg(target_os = "linux")]
+        let _ = map.advise(Advice::HugePage);
+        let _ = map.advise(Advice::WillNeed);
+        let (index, end) = index(&map).map_err(refuse)?;
+        if index.source != source {
+            return Err(refuse(format!("it was made of {}, not of {source}", index.source)));
+        }
+        if index.kind != kind {
+            return Err(refuse(format!(
+                "it was made for {}, this machine runs {kind}",
+                index.kind
+            )));
+        }
+        let weights = usize::try_from(end).ok().and_then(|end| map.get(START as usize..end));
+        if let Some(chunk) = damaged(weights.unwrap_or_default(), &index.chunks) {
+            let from = START + (chunk * CHUNK) as u64;
+            let hit = index.tensors.iter().filter(|(_, section)| {
+                let length = section.bytes.saturating_mul(section.count as u64);
+                section.offset < from + CHUNK as u64 && from < section.offset + length
+            });
+            let name = hit.min_by_key(|(_, section)| section.offset).map(|(name, _)| name.as_str());
+            return Err(refuse(format!(
+                "its bytes from {from} on are damaged (`{}`)",
+                name.unwrap_or("padding")
+            )));
+        }
+        Ok(Self { path: path.to_owned(), map: Arc::new(map), tensors: index.tensors })
+    }
+
+    /// What is known of a tensor, if it is here.
+    #[must_use]
+    pub fn section(&self, name: &str) -> Option<&Section> {
+        self.tensors.get(name)
+    }
+
+    /// The bytes of a tensor's `n`-th matrix.
+    #[must_use]
+    pub fn part(&self, section: &Section, n: usize) -> Option<(Shared, Range<usize>)> {
+        let n = (n < section.count).then_some(n as u64)?;
+        let start = usize::try_from(section.offset + n * section.bytes).ok()?;
+        let range = start..start.checked_add(usize::try_from(section.bytes).ok()?)?;
+        (range.end <= self.map.len()).then(|| (Arc::clone(&self.map) as Shared, range))
+    }
+
+    /// Tensors in it.
+    #[must_use]
+    pub fn tensors(&self) -> usize {
+        self.tensors.len()
+    }
+
+    /// Bytes of the file.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.map.len() as u64
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Bytes of it that are mapped by huge pages now; none where the system does not say.
+    #[must_use]
+    pub fn huge(&self) -> Option<u64> {
+        let text = fs::read_to_string("/proc/self/smaps").ok()?;
+        let start = format!("{:x}-", self.map.as_ptr().addr());
+        let lines = text.lines().skip_while(|line| !line.starts_with(&start));
+        let line = lines.take(40).find_map(|line| line.strip_prefix("FilePmdMapped:"))?;
+        Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
+    }
+}
+
+#[allow(unsafe_code, reason = "a memory mapping is unsafe to make; see SAFETY")]
+fn map(path: &Path, file: &File) -> Result<Mmap> {
+    // SAFETY: mapped read-only, and never written to by the module's assumption.
+    unsafe { Mmap::map(file) }.map_err(|error| StoreError::io("map", path, error))
+}
+
+/// The first chunk that is not what it was when it was written.
+///
+/// BLAKE3 runs at 7.6 GB/s on one processor of a Zen 5 and 15 GB/s on two, from the page cache:
+/// 7 ms for 98 MB, so every open checks every byte.
+fn damaged(weights: &[u8], known: &[String]) -> Option<usize> {
+    if weights.len().div_ceil(CHUNK) != known.len() {
+        return Some(0);
+    }
+    let chunks: Vec<(&[u8], &String)> = weights.chunks(CHUNK).zip(known).collect();
+    let (next, first) = (AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
+    let work = || {
+        loop {
+            let place = next.fetch_add(1, Ordering::Relaxed);
+            let Some((chunk, known)) = chunks.get(place) else { return };
+            if blake3::hash(chunk).to_hex().as_str() != known.as_str() {
+                first.fetch_min(place, Ordering::Relaxed);
+            }
+        }
+    };
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(chunks.len());
+    thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(work);
+        }
+        work();
+    });
+    let first = first.into_inner();
+    (first != usize::MAX).then_some(first)
+}
