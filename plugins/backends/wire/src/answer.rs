@@ -387,7 +387,8 @@ fn seed(request: &Request) -> u64 {
     };
     eat(request.id.as_bytes());
     if let Prompt::Chat(messages) = &request.prompt {
-        eat(&messages.len().to_le_bytes());
+        // Of one width everywhere: ids are the same on every machine.
+        eat(&(messages.len() as u64).to_le_bytes());
         for message in messages {
             eat(message.whole_text().as_bytes());
             for call in &message.tool_calls {

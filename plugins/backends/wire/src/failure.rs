@@ -71,8 +71,11 @@ impl Manners {
 
     /// An error of the import, with the back-end it concerns.
     #[must_use]
-    pub fn during(&self, mut error: Error) -> Error {
-        error.message = format!("{}: {}", self.backend, error.message);
+    pub fn during(&self, error: Error) -> Error {
+        // The host knows the name under which the operator has configured it.
+        if gristmill_plugin::extra(&error.details, "backend").is_some() {
+            return error;
+        }
         self.named(error)
     }
 
