@@ -51,6 +51,21 @@ pub struct Provenance {
     pub generation: u64,
 }
 
+impl Provenance {
+    /// A bridge names itself by its kind, in the detail `backend`; what the operator calls the
+    /// back-end takes its place.
+    fn naming(&self, mut error: Error) -> Error {
+        let told = error.details.iter_mut().find(|(name, _)| name == "backend");
+        if let Some((_, told)) = told
+            && *told != self.backend
+        {
+            told.clone_from(&self.backend);
+            error.message = format!("back-end {}: {}", self.backend, error.message);
+        }
+        error
+    }
+}
+
 /// One model on one back-end, chosen and not yet asked.
 pub struct Plan {
     slot: Arc<Slot>,
@@ -186,7 +201,7 @@ impl Answer {
             self.running = None;
             self.held = None;
         }
-        result
+        result.map_err(|error| self.provenance.naming(error))
     }
 }
 
@@ -314,7 +329,8 @@ impl Router {
         request.model.clone_from(&plan.info.id);
         let lease = self.lease(plan, keep);
         let permit = plan.slot.queue(&plan.info.id).admit().await?;
-        let running = plan.generation.backend.generate(request).await?;
+        let running = plan.generation.backend.generate(request).await;
+        let running = running.map_err(|error| plan.provenance().naming(error))?;
         Ok(Answer {
             running: Some(running),
             provenance: plan.provenance(),
@@ -340,7 +356,8 @@ impl Router {
         request.model.clone_from(&plan.info.id);
         let _lease = self.lease(plan, keep);
         let _permit = plan.slot.queue(&plan.info.id).admit().await?;
-        plan.generation.backend.embed(request).await
+        let answer = plan.generation.backend.embed(request).await;
+        answer.map_err(|error| plan.provenance().naming(error))
     }
 
     /// Brings a stored model into memory; a model of a bridge is its server's to load.
