@@ -6,6 +6,7 @@ mod bench;
 mod build;
 mod check;
 mod serve;
+mod servers;
 mod setup;
 mod shell;
 mod test;
@@ -22,6 +23,7 @@ cargo xtask COMMAND
   plugins [--pin]  build the first-party components; --pin rewrites their pins in ledger/
   dist             lay out target/dist: the binary, the components and their ledger
   bench [ARGS]     measure against llama.cpp; see docs/measuring.md
+  servers          build the llama-server that the bridges are tested against (minutes, once)
   setup            install what is missing (as root) or say what to run
 ";
 
@@ -37,6 +39,7 @@ fn main() -> Result<()> {
         "plugins" => build::plugins(rest.iter().any(|arg| arg == "--pin")),
         "dist" => build::dist(true).map(|_| ()),
         "bench" => bench::run(&rest),
+        "servers" => servers::llama_server().map(|binary| println!("{}", binary.display())),
         "setup" => setup::all(),
         "help" | "--help" | "-h" => {
             println!("{HELP}");

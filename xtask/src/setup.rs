@@ -31,7 +31,7 @@ pub(crate) fn wasm_target() -> Result<()> {
 }
 
 /// The Debian packages.
-fn packages() -> Result<()> {
+pub(crate) fn packages() -> Result<()> {
     if !exists("dpkg-query", "--version") {
         eprintln!("note: not Debian; the tests need {}", PACKAGES.join(", "));
         return Ok(());

@@ -1,12 +1,12 @@
 //! Every test, fast ones first: the host's crates, the SDK and the plugins, the numbers against
-//! llama.cpp, the official clients against the real server.
+//! llama.cpp, the bridges against a real llama-server, the official clients against the real server.
 
 use std::path::Path;
 
 use anyhow::Result;
 
 use crate::{
-    build, setup,
+    build, servers, setup,
     shell::{cargo, program, root, run},
 };
 
@@ -25,6 +25,7 @@ pub(crate) fn test(filter: &[String]) -> Result<()> {
         .args(["test", "--quiet", "--locked", "--workspace", "--exclude", "gristmill-plugin"])
         .args(["--manifest-path", "plugins/Cargo.toml"]))?;
     reference()?;
+    servers::test()?;
     clients()
 }
 
