@@ -1,12 +1,17 @@
 //! The keys and values of one sequence, and the tokens they belong to.
 //!
 //! A cache belongs to one sequence at a time; nothing in it is shared. It grows in steps outside
-//! the forward pass and is counted in bytes exactly as it is allocated.
+//! the forward pass and is counted in bytes exactly as it is allocated. Layers with a window keep
+//! only what they can still be asked for; where they have lost it, the context is read again.
 
 use gristmill_core::{Code, Error, Result};
-use gristmill_kernels::{KvLayer, Quant};
+use gristmill_kernels::{KvLayer, Quant, Ring};
 
-use crate::{plan::Plan, program::Kv};
+use crate::{
+    core::PREFILL_ROWS,
+    plan::Plan,
+    program::{self, Kv},
+};
 
 /// Caches grow to multiples of this many tokens.
 pub const STEP: usize = 256;
@@ -26,10 +31,37 @@ impl Default for KvTypes {
     }
 }
 
+impl KvTypes {
+    /// Types keys and values can have.
+    pub const ALL: [Quant; 5] = [Quant::F16, Quant::BF16, Quant::Q8_0, Quant::Q4_0, Quant::F32];
+
+    /// The type with this name, if keys and values can have it.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Quant> {
+        Self::ALL.into_iter().find(|quant| quant.name().eq_ignore_ascii_case(name))
+    }
+}
+
+/// What a layer with a window keeps: the window, and the rows of a pass, which are written before
+/// any of them looks back. Encoders see a whole batch in both directions and keep everything.
+#[must_use]
+pub(crate) fn ring(plan: &Plan, kv: &Kv) -> Option<Ring> {
+    let encoder = plan.program.result == program::Result::Pooled;
+    // One size for all layers: the largest window's.
+    let widest = plan.program.kv.iter().filter_map(|kv| kv.window).max()?;
+    (kv.window.is_some() && !encoder).then_some(Ring { window: widest, rows: PREFILL_ROWS })
+}
+
+/// One layer's shape.
+#[derive(Clone, Copy)]
+struct Shape {
+    kv: Kv,
+    ring: Option<Ring>,
+}
+
 /// One sequence's context.
-#[derive(Clone)]
 pub struct Cache {
-    shapes: Vec<Kv>,
+    shapes: Vec<Shape>,
     types: KvTypes,
     layers: Vec<KvLayer>,
     tokens: Vec<u32>,
@@ -48,7 +80,8 @@ impl Cache {
     /// # Errors
     /// `insufficient-memory` or `unsupported` types.
     pub fn new(plan: &Plan, types: KvTypes, tokens: usize) -> Result<Self> {
-        let shapes = plan.program.kv.clone();
+        let shapes: Vec<Shape> =
+            plan.program.kv.iter().map(|kv| Shape { kv: *kv, ring: ring(plan, kv) }).collect();
         let capacity = tokens.next_multiple_of(STEP);
         let layers = layers(&shapes, types, capacity)?;
         Ok(Self { shapes, types, layers, tokens: Vec::new(), capacity })
@@ -84,18 +117,37 @@ impl Cache {
         self.layers.iter().map(|layer| layer.memory() as u64).sum()
     }
 
-    /// Tokens at the beginning that are the same as these.
+    /// Tokens at the beginning that are the same as these and that can be built on.
     #[must_use]
     pub fn common(&self, tokens: &[u32]) -> usize {
-        self.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count()
+        self.usable(self.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count())
     }
 
-    /// Forgets everything from token `len` on.
-    pub fn truncate(&mut self, len: usize) {
+    /// `len` tokens if a context can go on from there, otherwise none: a layer with a window has
+    /// lost what it would see, and everything must be read again.
+    #[must_use]
+    pub fn usable(&self, len: usize) -> usize {
+        let len = len.min(self.tokens.len());
+        if self.layers.iter().all(|layer| layer.resumes_at(len)) { len } else { 0 }
+    }
+
+    /// Forgets everything from token `len` on: all of it, where [`Cache::usable`] says so.
+    /// Tokens that are left.
+    pub fn truncate(&mut self, len: usize) -> usize {
         if len < self.tokens.len() {
+            let len = self.usable(len);
             self.tokens.truncate(len);
+            self.shorten(len);
+        }
+        self.tokens.len()
+    }
+
+    fn shorten(&mut self, len: usize) {
+        if self.layers.iter_mut().any(|layer| layer.truncate(len).is_err()) {
+            // Nothing to go on from: going back to nothing always works.
+            self.tokens.clear();
             for layer in &mut self.layers {
-                layer.truncate(len);
+                let _ = layer.truncate(0);
             }
         }
     }
@@ -122,7 +174,8 @@ impl Cache {
         Ok(())
     }
 
-    /// Another cache with the first `len` tokens of this one and room for `capacity`.
+    /// Another cache with the first `len` tokens of this one, which must be [`Cache::usable`], and
+    /// room for `capacity`.
     ///
     /// # Errors
     /// `insufficient-memory`.
@@ -146,9 +199,7 @@ impl Cache {
 
     /// Forgets what an abandoned pass has written.
     pub(crate) fn roll_back(&mut self) {
-        for layer in &mut self.layers {
-            layer.truncate(self.tokens.len());
-        }
+        self.shorten(self.tokens.len());
     }
 
     /// The pass that wrote these tokens' keys and values is complete.
@@ -157,10 +208,12 @@ impl Cache {
     }
 }
 
-fn layers(shapes: &[Kv], types: KvTypes, capacity: usize) -> Result<Vec<KvLayer>> {
+fn layers(shapes: &[Shape], types: KvTypes, capacity: usize) -> Result<Vec<KvLayer>> {
     shapes
         .iter()
-        .map(|kv| KvLayer::new(kv.kv_heads, kv.head_dim, capacity, types.k, types.v))
+        .map(|Shape { kv, ring }| {
+            KvLayer::windowed(kv.kv_heads, kv.head_dim, capacity, *ring, types.k, types.v)
+        })
         .collect::<std::result::Result<_, _>>()
         .map_err(kernel)
 }

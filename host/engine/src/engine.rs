@@ -112,8 +112,8 @@ impl Engine {
             return bad("context", "at least 16 tokens", &config.context.unwrap_or_default());
         }
         for (field, quant) in [("kv_k", config.kv_k), ("kv_v", config.kv_v)] {
-            if !matches!(quant, Quant::F16 | Quant::F32) {
-                return bad(field, "F16 or F32", &quant.name());
+            if !KvTypes::ALL.contains(&quant) {
+                return bad(field, "F16, BF16, Q8_0, Q4_0 or F32", &quant.name());
             }
         }
         let memory = Memory::new(config.memory_limit);

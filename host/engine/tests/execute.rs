@@ -170,13 +170,64 @@ fn a_cache_cut_back_continues_as_if_the_rest_had_never_been() {
     assert!(error < 2e-5, "{error:.2e}");
 }
 
+/// Layers with a window forget what they cannot be asked for. A prefix that needs it is not there
+/// any more: the context is read again, and the answer is the same.
+#[test]
+fn a_window_that_has_moved_on_is_read_again() {
+    let ready = ready("gemma3", Quant::F32);
+    let pool = Pool::new(2, false);
+    let model = Model { plan: &ready.plan, weights: &ready.weights, pool: &pool };
+    let mut arena = Arena::new(&ready.plan, 512, 1);
+    let mut cache = Cache::new(&ready.plan, F32, 1024).unwrap();
+    let text = tokens(700);
+    let mut feed = |cache: &mut Cache, text: &[u32]| {
+        for piece in text.chunks(300) {
+            let first = cache.len();
+            let rows: Vec<Row> = piece
+                .iter()
+                .enumerate()
+                .map(|(i, &token)| Row {
+                    cache: 0,
+                    position: first + i,
+                    token,
+                    wanted: i + 1 == piece.len(),
+                })
+                .collect();
+            model.run(&mut arena, &rows, &mut [cache], Want::Result).unwrap();
+        }
+        arena.logits(0).to_vec()
+    };
+    let found = feed(&mut cache, &text);
+    let expected = reference_logits(&ready.plan.program, &ready.tiny, &text).unwrap();
+    let error = distance(&found, &expected[expected.len() - found.len()..]);
+    assert!(error < 2e-5, "{error:.2e}");
+    // A little back is there, far back is not.
+    assert_eq!((cache.usable(690), cache.usable(100)), (690, 0));
+    assert_eq!(cache.common(&text[..690]), 690);
+    assert_eq!(cache.common(&text[..100]), 0);
+    let mut copy = cache.copy(690, 1024).unwrap();
+    let tail = feed(&mut copy, &text[690..]);
+    assert!(distance(&tail, &found) < 2e-5);
+    assert_eq!(cache.truncate(100), 0);
+    let again = feed(&mut cache, &text);
+    assert_eq!(again, found);
+}
+
 #[test]
 fn costs_are_what_is_allocated() {
     let ready = ready("gemma3", Quant::Q8_0);
-    for types in [F32, KvTypes::default()] {
-        let capacity = ready.plan.capacity(types);
-        let cache = Cache::new(&ready.plan, types, 300).unwrap();
-        assert_eq!(cache.memory(), capacity.cache(cache.capacity()));
+    for k in KvTypes::ALL {
+        for v in [Quant::F16, Quant::Q4_0] {
+            let types = KvTypes { k, v };
+            let capacity = ready.plan.capacity(types);
+            // With 5000 tokens the layers with a window keep a ring.
+            for tokens in [300, 5000] {
+                let cache = Cache::new(&ready.plan, types, tokens).unwrap();
+                assert_eq!(cache.memory(), capacity.cache(cache.capacity()), "{k} {v} {tokens}");
+            }
+            let all = capacity.kv_token * 5120;
+            assert!(capacity.cache(5000) < all, "windows save memory");
+        }
     }
     let cost = ready.plan.capacity(F32).cost(4, 100, 64);
     assert_eq!(Arena::new(&ready.plan, 64, 4).memory(), cost.buffers);

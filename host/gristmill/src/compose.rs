@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail};
 use gristmill_core::program::Families;
-use gristmill_engine::{Engine, EngineConfig, runtime::Runtime as _};
+use gristmill_engine::{Engine, EngineConfig, cache::KvTypes, runtime::Runtime as _};
 use gristmill_kernels::{Pool, Quant};
 use gristmill_ledger::{Kind, Ledger, Pin};
 use gristmill_models::store::Store;
@@ -227,7 +227,6 @@ fn number(settings: &Settings, path: &str) -> Option<usize> {
 
 fn cache_type(settings: &Settings, path: &str) -> Result<Quant> {
     let name = settings.text(path).unwrap_or("F16");
-    Quant::from_name(name)
-        .filter(|quant| matches!(quant, Quant::F16 | Quant::F32))
-        .with_context(|| format!("{path}: expected F16 or F32, found {name:?}"))
+    KvTypes::named(name)
+        .with_context(|| format!("{path}: expected F16, BF16, Q8_0, Q4_0 or F32, found {name:?}"))
 }

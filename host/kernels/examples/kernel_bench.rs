@@ -160,12 +160,20 @@ fn pool() {
     }
 }
 
-fn attend(threads: usize, heads: usize, kv_heads: usize, dim: usize, context: usize, n: usize) {
+fn attend(
+    kv: Quant,
+    threads: usize,
+    heads: usize,
+    kv_heads: usize,
+    dim: usize,
+    context: usize,
+    n: usize,
+) {
     let pool = Pool::new(threads, true);
     pool.pin_caller();
     let width = kv_heads * dim;
     let total = context + n;
-    let mut layer = KvLayer::new(kv_heads, dim, total, Quant::F16, Quant::F16).unwrap();
+    let mut layer = KvLayer::new(kv_heads, dim, total, kv, kv).unwrap();
     layer.append(0, &noise(total * width), &noise(total * width)).unwrap();
     let spec = AttentionSpec {
         heads,
@@ -183,7 +191,7 @@ fn attend(threads: usize, heads: usize, kv_heads: usize, dim: usize, context: us
     let t = time(9, || attention(&pool, &spec, &q, &rows, &[&layer], &mut out).unwrap());
     let macs = 2.0 * (heads * dim * n) as f64 * (context as f64 + n as f64 / 2.0);
     println!(
-        "attention {heads}/{kv_heads} d{dim}, {n} queries after {context}, {threads} threads: \
+        "attention {kv} {heads}/{kv_heads} d{dim}, {n} queries after {context}, {threads} threads: \
          {:.1} us, {:.0} GMAC/s",
         t * 1e6,
         macs / t / 1e9
@@ -248,12 +256,16 @@ fn main() {
     if wanted("attention") {
         for threads in [1, 2] {
             for context in [128, 2048, 8192] {
-                attend(threads, 9, 3, 64, context, 1);
+                attend(Quant::F16, threads, 9, 3, 64, context, 1);
             }
-            attend(threads, 4, 1, 256, 2048, 1);
-            attend(threads, 9, 3, 64, 0, 512);
-            attend(threads, 9, 3, 64, 2048, 512);
-            attend(threads, 4, 1, 256, 0, 512);
+            attend(Quant::F16, threads, 4, 1, 256, 2048, 1);
+            attend(Quant::F16, threads, 9, 3, 64, 0, 512);
+            attend(Quant::F16, threads, 9, 3, 64, 2048, 512);
+            attend(Quant::F16, threads, 4, 1, 256, 0, 512);
+            for kv in [Quant::BF16, Quant::Q8_0, Quant::Q4_0] {
+                attend(kv, threads, 9, 3, 64, 8192, 1);
+                attend(kv, threads, 9, 3, 64, 2048, 512);
+            }
         }
     }
 }

@@ -58,6 +58,16 @@ pub enum KernelError {
     /// Activations that were not prepared for the matrix they meet.
     #[error("activations were not prepared for a {0} matrix; name it in `Act::prepare`")]
     NotPrepared(&'static str),
+    /// A position that a windowed cache has overwritten.
+    #[error(
+        "cannot go on from position {position}: the window's cache begins at {first}; read the context again"
+    )]
+    Lost {
+        /// The position asked for.
+        position: usize,
+        /// The first one that is still there.
+        first: usize,
+    },
     /// Packed bytes in a layout that this build does not read for their type.
     #[error("{quant}: packed layout {found:#x} is not the one this build reads; pack again")]
     Layout {

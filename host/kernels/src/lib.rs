@@ -26,7 +26,7 @@ mod selftest;
 mod simd;
 
 pub use act::Act;
-pub use attention::{AttentionSpec, KvLayer, attention};
+pub use attention::{AttentionSpec, KvLayer, Ring, attention};
 pub use bytes::{Bytes, Owner};
 pub use codec::{decode_row, encode_row};
 pub use error::KernelError;

@@ -117,6 +117,104 @@ impl Drop for Region {
     }
 }
 
+/// Zeroed memory whose pages the operating system provides as they are first written; in huge
+/// pages, where it has them, once it is a few of those long.
+pub(crate) struct Slab {
+    start: *mut u8,
+    len: usize,
+    /// The mapping, if it is one: its start and length. Otherwise a plain allocation.
+    mapping: Option<(*mut u8, usize)>,
+}
+
+// SAFETY: plain owned memory, as for `Region`.
+unsafe impl Send for Slab {}
+// SAFETY: as above.
+unsafe impl Sync for Slab {}
+
+impl Slab {
+    /// Zeroed memory of `len` bytes, or `None` if there is not that much.
+    pub(crate) fn zeroed(len: usize) -> Option<Slab> {
+        #[cfg(all(target_os = "linux", not(miri)))]
+        if len >= 2 * HUGE {
+            return Slab::mapped(len);
+        }
+        // SAFETY: the layout's size is not zero.
+        let start = unsafe { std::alloc::alloc_zeroed(Slab::layout(len)?) };
+        (!start.is_null()).then_some(Slab { start, len, mapping: None })
+    }
+
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn mapped(len: usize) -> Option<Slab> {
+        let whole = len.checked_next_multiple_of(HUGE)?;
+        let size = whole.checked_add(HUGE)?;
+        let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE);
+        // SAFETY: a fresh private mapping touches no other memory.
+        let base = unsafe {
+            libc::mmap(std::ptr::null_mut(), size, prot, flags | libc::MAP_ANONYMOUS, -1, 0)
+        };
+        if base == libc::MAP_FAILED {
+            return None;
+        }
+        let base = base.cast::<u8>();
+        let start = base.wrapping_add(base.align_offset(HUGE));
+        // SAFETY: inside the mapping just made; a refusal of the advice is harmless.
+        unsafe { libc::madvise(start.cast(), whole, libc::MADV_HUGEPAGE) };
+        Some(Slab { start, len, mapping: Some((base, size)) })
+    }
+
+    fn layout(len: usize) -> Option<std::alloc::Layout> {
+        std::alloc::Layout::from_size_align(len.max(1), 64).ok()
+    }
+
+    /// Number of bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The bytes.
+    #[inline(always)]
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        // SAFETY: `len` initialised (zeroed) bytes owned by the slab.
+        unsafe { std::slice::from_raw_parts(self.start, self.len) }
+    }
+
+    /// The bytes, to write.
+    #[inline(always)]
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and `self` is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.len) }
+    }
+}
+
+impl Clone for Slab {
+    fn clone(&self) -> Slab {
+        let Some(mut copy) = Slab::zeroed(self.len) else {
+            let layout = Slab::layout(self.len).unwrap_or(std::alloc::Layout::new::<u8>());
+            std::alloc::handle_alloc_error(layout);
+        };
+        copy.as_mut_slice().copy_from_slice(self.as_slice());
+        copy
+    }
+}
+
+impl Drop for Slab {
+    fn drop(&mut self) {
+        match self.mapping {
+            #[cfg(all(target_os = "linux", not(miri)))]
+            // SAFETY: this mapping was made in `mapped` and is given back once.
+            Some((base, size)) => unsafe {
+                libc::munmap(base.cast(), size);
+            },
+            _ => {
+                if let Some(layout) = Slab::layout(self.len) {
+                    // SAFETY: allocated with this layout in `zeroed`, freed once.
+                    unsafe { std::alloc::dealloc(self.start, layout) };
+                }
+            }
+        }
+    }
+}
+
 /// A mutable slice that several threads write at once, each in parts of its own.
 pub(crate) struct Parts<'a, T> {
     start: *mut T,

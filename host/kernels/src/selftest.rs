@@ -87,7 +87,7 @@ fn attend(pool: &Pool) -> Option<Vec<f32>> {
     let (heads, kv_heads, head_dim, len) = (3, 1, 80, 70);
     let mut layer = KvLayer::new(kv_heads, head_dim, len, Quant::F16, Quant::F16).ok()?;
     let width = kv_heads * head_dim;
-    layer.append(0, &noise(len * width, 4), &noise(len * width, 5)).ok()?;
+    layer.append_on(pool.isa(), 0, &noise(len * width, 4), &noise(len * width, 5)).ok()?;
     let spec = AttentionSpec {
         heads,
         kv_heads,

@@ -6,6 +6,8 @@ use crate::codec::half_to_f32;
 /// Sixteen floats. All functions are inlined into code compiled for the instruction set; calling
 /// them elsewhere is undefined where the processor lacks it.
 pub(crate) trait Lanes: Copy {
+    /// Rows worth a register block of their own.
+    const ROWS: usize = 6;
     /// # Safety
     /// The instruction set is there.
     unsafe fn splat(x: f32) -> Self;
@@ -21,6 +23,34 @@ pub(crate) trait Lanes: Copy {
     /// # Safety
     /// The instruction set is there; 16 bfloat16 are readable.
     unsafe fn load_brain(p: *const u16) -> Self;
+    /// # Safety
+    /// The instruction set is there; a half float is readable, aligned or not.
+    #[inline(always)]
+    unsafe fn splat_half(p: *const u16) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { Self::splat(half_to_f32(p.read_unaligned())) }
+    }
+    /// # Safety
+    /// The instruction set is there; 16 signed bytes are readable.
+    unsafe fn load_bytes(p: *const i8) -> Self;
+    /// The low (or, with `HIGH`, the high) nibbles of 16 bytes, minus 8.
+    ///
+    /// # Safety
+    /// The instruction set is there; 16 bytes are readable.
+    unsafe fn load_nibbles<const HIGH: bool>(p: *const u8) -> Self;
+    /// # Safety
+    /// The instruction set is there.
+    unsafe fn mul(self, b: Self) -> Self;
+    /// Asks for a cache line that will soon be read, wherever it is.
+    #[inline(always)]
+    fn prefetch(p: *const u8) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        // SAFETY: a prefetch never faults, and every x86-64 processor has it.
+        unsafe {
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(p.cast());
+        }
+        let _ = p;
+    }
     /// The sum of all lanes, pair by pair.
     ///
     /// # Safety
@@ -108,6 +138,9 @@ impl Element for u16 {
 pub(crate) struct Plain([f32; 16]);
 
 impl Lanes for Plain {
+    // Plain code has no registers to block for.
+    const ROWS: usize = 1;
+
     #[inline(always)]
     unsafe fn splat(x: f32) -> Self {
         Plain([x; 16])
@@ -136,6 +169,26 @@ impl Lanes for Plain {
     unsafe fn store(self, p: *mut f32) {
         // SAFETY: the caller's promise.
         unsafe { p.cast::<[f32; 16]>().write_unaligned(self.0) };
+    }
+
+    #[inline(always)]
+    unsafe fn load_bytes(p: *const i8) -> Self {
+        // SAFETY: the caller's promise.
+        Plain(unsafe { p.cast::<[i8; 16]>().read_unaligned() }.map(f32::from))
+    }
+
+    #[inline(always)]
+    unsafe fn load_nibbles<const HIGH: bool>(p: *const u8) -> Self {
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { p.cast::<[u8; 16]>().read_unaligned() };
+        Plain(bytes.map(|b| f32::from(if HIGH { b >> 4 } else { b & 15 }) - 8.0))
+    }
+
+    #[inline(always)]
+    unsafe fn mul(self, b: Self) -> Self {
+        let mut out = self.0;
+        out.iter_mut().zip(b.0).for_each(|(out, b)| *out *= b);
+        Plain(out)
     }
 
     #[inline(always)]
@@ -208,6 +261,44 @@ mod x86 {
         }
 
         #[inline(always)]
+        unsafe fn splat_half(p: *const u16) -> Self {
+            // SAFETY: as above.
+            unsafe {
+                let bits = _mm_cvtsi32_si128(i32::from(p.read_unaligned()));
+                Self::splat(_mm_cvtss_f32(_mm_cvtph_ps(bits)))
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn load_bytes(p: *const i8) -> Self {
+            // SAFETY: as above.
+            unsafe {
+                let bytes = _mm_loadu_si128(p.cast());
+                let high = _mm256_cvtepi8_epi32(_mm_srli_si128::<8>(bytes));
+                Avx2(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)), _mm256_cvtepi32_ps(high))
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn load_nibbles<const HIGH: bool>(p: *const u8) -> Self {
+            // SAFETY: as above.
+            unsafe {
+                let bytes = _mm_loadu_si128(p.cast());
+                let bytes = if HIGH { _mm_srli_epi16::<4>(bytes) } else { bytes };
+                let codes = _mm_and_si128(bytes, _mm_set1_epi8(15));
+                let codes = _mm_sub_epi8(codes, _mm_set1_epi8(8));
+                let high = _mm256_cvtepi8_epi32(_mm_srli_si128::<8>(codes));
+                Avx2(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(codes)), _mm256_cvtepi32_ps(high))
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn mul(self, b: Self) -> Self {
+            // SAFETY: as above.
+            unsafe { Avx2(_mm256_mul_ps(self.0, b.0), _mm256_mul_ps(self.1, b.1)) }
+        }
+
+        #[inline(always)]
         unsafe fn fma(self, b: Self, c: Self) -> Self {
             // SAFETY: as above.
             unsafe { Avx2(_mm256_fmadd_ps(self.0, b.0, c.0), _mm256_fmadd_ps(self.1, b.1, c.1)) }
@@ -250,6 +341,42 @@ mod x86 {
         unsafe fn store(self, p: *mut f32) {
             // SAFETY: as above.
             unsafe { _mm512_storeu_ps(p, self.0) };
+        }
+
+        #[inline(always)]
+        unsafe fn splat_half(p: *const u16) -> Self {
+            // SAFETY: as above.
+            unsafe {
+                let bits = _mm_cvtsi32_si128(i32::from(p.read_unaligned()));
+                Self::splat(_mm_cvtss_f32(_mm_cvtph_ps(bits)))
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn load_bytes(p: *const i8) -> Self {
+            // SAFETY: as above.
+            unsafe {
+                let codes = _mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast()));
+                Avx512(_mm512_cvtepi32_ps(codes))
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn load_nibbles<const HIGH: bool>(p: *const u8) -> Self {
+            // SAFETY: as above.
+            unsafe {
+                let bytes = _mm_loadu_si128(p.cast());
+                let bytes = if HIGH { _mm_srli_epi16::<4>(bytes) } else { bytes };
+                let codes = _mm_and_si128(bytes, _mm_set1_epi8(15));
+                let codes = _mm_sub_epi8(codes, _mm_set1_epi8(8));
+                Avx512(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes)))
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn mul(self, b: Self) -> Self {
+            // SAFETY: as above.
+            unsafe { Avx512(_mm512_mul_ps(self.0, b.0)) }
         }
 
         #[inline(always)]

@@ -10,7 +10,9 @@
 mod common;
 
 use common::{Rng, relative_error};
-use gristmill_kernels::{AttentionSpec, KvLayer, Pool, Quant, attention, isa};
+use gristmill_kernels::{
+    AttentionSpec, KernelError, KvLayer, Pool, Quant, Ring, attention, decode_row, encode_row, isa,
+};
 
 /// One cache and its contents.
 struct Session {
@@ -19,20 +21,43 @@ struct Session {
     v: Vec<f32>,
 }
 
-fn session(kv_heads: usize, dim: usize, len: usize, quant: Quant, rng: &mut Rng) -> Session {
+/// What a cache of this type gives back of some heads' values.
+fn stored(quant: Quant, dim: usize, x: &[f32]) -> Vec<f32> {
+    let mut out = Vec::new();
+    for head in x.chunks(dim) {
+        let mut padded = head.to_vec();
+        padded.resize(dim.next_multiple_of(32), 0.0);
+        let mut bytes = vec![0; quant.row_bytes(padded.len()).unwrap()];
+        encode_row(quant, &padded, &mut bytes).unwrap();
+        decode_row(quant, &bytes, &mut padded).unwrap();
+        out.extend(&padded[..dim]);
+    }
+    out
+}
+
+fn session_of(
+    kv_heads: usize,
+    dim: usize,
+    len: usize,
+    (k_type, v_type): (Quant, Quant),
+    ring: Option<Ring>,
+    rng: &mut Rng,
+) -> Session {
     let width = kv_heads * dim;
-    // Values that half floats hold exactly, so that the reference sees the same.
-    let mut exact = |n: usize| -> Vec<f32> {
-        rng.normals(n).iter().map(|x| (x * 64.0).round() / 64.0).collect()
-    };
-    let (k, v) = (exact(len * width), exact(len * width));
-    let mut layer = KvLayer::new(kv_heads, dim, len + 5, quant, quant).unwrap();
-    // In two pieces, as a prompt and its continuation.
-    let cut = len / 3 * width;
-    layer.append(0, &k[..cut], &v[..cut]).unwrap();
-    layer.append(len / 3, &k[cut..], &v[cut..]).unwrap();
+    let (k, v) = (rng.normals(len * width), rng.normals(len * width));
+    let mut layer = KvLayer::windowed(kv_heads, dim, len + 5, ring, k_type, v_type).unwrap();
+    // In pieces, as a prompt and its continuation.
+    let piece = ring.map_or(len / 3, |ring| ring.rows).max(1);
+    for from in (0..len).step_by(piece) {
+        let range = from * width..(from + piece).min(len) * width;
+        layer.append(from, &k[range.clone()], &v[range]).unwrap();
+    }
     assert_eq!(layer.len(), len);
-    Session { layer, k, v }
+    Session { layer, k: stored(k_type, dim, &k), v: stored(v_type, dim, &v) }
+}
+
+fn session(kv_heads: usize, dim: usize, len: usize, quant: Quant, rng: &mut Rng) -> Session {
+    session_of(kv_heads, dim, len, (quant, quant), None, rng)
 }
 
 fn spec(heads: usize, kv_heads: usize, head_dim: usize) -> AttentionSpec {
@@ -116,11 +141,19 @@ fn check(name: &str, spec: &AttentionSpec, rows: &[(usize, usize)], sessions: &[
 #[test]
 fn every_rule_and_shape_agrees_with_a_naive_softmax() {
     let mut rng = Rng::new(1);
-    for quant in [Quant::F16, Quant::F32] {
+    // Keys and values of every type, the same and different.
+    for types in [
+        (Quant::F16, Quant::F16),
+        (Quant::F32, Quant::F32),
+        (Quant::BF16, Quant::F16),
+        (Quant::Q8_0, Quant::BF16),
+        (Quant::Q4_0, Quant::Q8_0),
+        (Quant::F16, Quant::Q4_0),
+    ] {
         for (heads, kv_heads, dim) in [(9, 3, 64), (4, 1, 256), (2, 2, 40), (8, 1, 16), (14, 2, 80)]
         {
             let len = 150;
-            let sessions = [session(kv_heads, dim, len, quant, &mut rng)];
+            let sessions = [session_of(kv_heads, dim, len, types, None, &mut rng)];
             let base = spec(heads, kv_heads, dim);
             let rules = [
                 ("plain", base.clone()),
@@ -144,7 +177,7 @@ fn every_rule_and_shape_agrees_with_a_naive_softmax() {
                 for (from, n) in [(0, 1), (0, 17), (149, 1), (63, 2), (60, 90)] {
                     let rows: Vec<_> = (from..from + n).map(|p| (0, p)).collect();
                     check(
-                        &format!("{name} {heads}/{kv_heads} d{dim} {from}+{n}"),
+                        &format!("{name} {types:?} {heads}/{kv_heads} d{dim} {from}+{n}"),
                         &spec,
                         &rows,
                         &sessions,
@@ -158,6 +191,10 @@ fn every_rule_and_shape_agrees_with_a_naive_softmax() {
 #[test]
 fn long_contexts_are_split_and_merged() {
     let mut rng = Rng::new(2);
+    for types in [(Quant::F16, Quant::F16), (Quant::Q8_0, Quant::Q4_0)] {
+        let sessions = [session_of(2, 32, 1700, types, None, &mut rng)];
+        check("quantised", &spec(6, 2, 32), &[(0, 1699), (0, 600)], &sessions);
+    }
     let sessions = [session(2, 32, 1700, Quant::F16, &mut rng)];
     let mut spec = spec(6, 2, 32);
     check("long", &spec, &[(0, 1699)], &sessions);
@@ -196,7 +233,7 @@ fn a_cache_forgets_copies_and_refuses() {
         out
     };
     assert_eq!(run(&copy), run(&s.layer));
-    copy.truncate(30);
+    copy.truncate(30).unwrap();
     copy.append(30, &s.k[30 * width..], &s.v[30 * width..]).unwrap();
     assert_eq!(run(&copy), run(&s.layer));
     assert!(copy.append(41, &s.k[..width], &s.v[..width]).is_err(), "a gap");
@@ -208,4 +245,111 @@ fn a_cache_forgets_copies_and_refuses() {
     assert!(KvLayer::new(1, 64, usize::MAX, Quant::F16, Quant::F16).is_err());
     let mut out = vec![0.0; q.len()];
     assert!(attention(&pool, &spec, &q, &[(1, 0)], &[&copy], &mut out).is_err(), "no such cache");
+}
+
+/// A layer with a window keeps a ring, and nobody sees a difference until it is asked for more
+/// than the ring holds: that it refuses.
+#[test]
+fn a_window_keeps_a_ring() {
+    let mut rng = Rng::new(5);
+    for (window, rows, types) in [
+        (37, 20, (Quant::F16, Quant::F16)),
+        (64, 64, (Quant::Q8_0, Quant::Q4_0)),
+        (5, 1, (Quant::F32, Quant::BF16)),
+        (600, 100, (Quant::F16, Quant::F16)),
+    ] {
+        let ring = Ring { window, rows };
+        let (len, width) = (1300, 48);
+        let session = session_of(2, 24, len, types, Some(ring), &mut rng);
+        let plain = KvLayer::new(2, 24, len + 5, types.0, types.1).unwrap();
+        let room = KvLayer::room(len + 5, Some(ring));
+        assert!(room < window + rows + 16 && session.layer.memory() < plain.memory());
+        let bytes = KvLayer::position_bytes(2, 24, types.0, types.1).unwrap();
+        assert_eq!(session.layer.memory(), room * bytes);
+        assert_eq!(session.layer.first(), len - room);
+        let mut spec = spec(4, 2, 24);
+        spec.window = Some(window);
+        let rows_at = |from: usize, n: usize| (from..from + n).map(|p| (0, p)).collect::<Vec<_>>();
+        let sessions = [session];
+        check("the last", &spec, &rows_at(len - 1, 1), &sessions);
+        check("a batch", &spec, &rows_at(len - rows, rows), &sessions);
+        let [Session { mut layer, k, v }] = sessions;
+        // Too far back: refused, and nothing has changed.
+        let lost = len - room;
+        let error = layer.truncate(lost + window - 2).unwrap_err();
+        assert!(matches!(error, KernelError::Lost { first, .. } if first == lost), "{error}");
+        assert!(!layer.resumes_at(lost + window - 2) && layer.resumes_at(lost + window - 1));
+        assert_eq!(layer.len(), len);
+        let q = rng.normals(96);
+        let pool = Pool::new(1, false);
+        let mut out = vec![0.0; 96];
+        let error = attention(&pool, &spec, &q, &[(0, lost)], &[&layer], &mut out).unwrap_err();
+        assert!(matches!(error, KernelError::Lost { .. }), "{error}");
+        // More at once than the ring is made for.
+        let many = vec![0.0; (rows + 1) * width];
+        assert!(layer.append(len - rows, &many, &many).is_err());
+        // Back as far as it goes, into a copy with more room, and on again.
+        let back = lost + window - 1;
+        let mut copy = KvLayer::windowed(2, 24, len + 90, Some(ring), types.0, types.1).unwrap();
+        copy.copy_prefix(&layer, back).unwrap();
+        layer.truncate(back).unwrap();
+        for layer in [&mut layer, &mut copy] {
+            for t in (back..len).step_by(rows) {
+                let range = t * width..(t + rows).min(len) * width;
+                layer.append(t, &k[range.clone()], &v[range]).unwrap();
+            }
+        }
+        // Encoding what was stored gives the same again, up to the rounding of the scale.
+        let sessions = [layer, copy].map(|layer| Session {
+            layer,
+            k: stored(types.0, 24, &k),
+            v: stored(types.1, 24, &v),
+        });
+        let run = |layer: &KvLayer| {
+            let mut out = vec![0.0; 96];
+            attention(&pool, &spec, &q, &[(0, len - 1)], &[layer], &mut out).unwrap();
+            out
+        };
+        assert_eq!(run(&sessions[0].layer), run(&sessions[1].layer));
+        if types == (Quant::F16, Quant::F16) {
+            check("after going back", &spec, &rows_at(len - 1, 1), &sessions);
+        }
+        // From nothing it always begins again.
+        let [Session { mut layer, .. }, _] = sessions;
+        layer.truncate(0).unwrap();
+        layer.append(0, &k[..width], &v[..width]).unwrap();
+        assert_eq!((layer.len(), layer.first()), (1, 0));
+    }
+    let nothing = Some(Ring { window: 0, rows: 4 });
+    assert!(KvLayer::windowed(1, 16, 100, nothing, Quant::F16, Quant::F16).is_err());
+}
+
+/// What quantised keys and values cost in exactness against half floats: the bounds are twice what
+/// was measured with these numbers (in the order below).
+#[test]
+fn quantised_caches_cost_what_they_cost() {
+    let mut rng = Rng::new(6);
+    let (len, dim) = (900, 64);
+    let (k, v) = (rng.normals(len * 2 * dim), rng.normals(len * 2 * dim));
+    let spec = spec(6, 2, dim);
+    let q = rng.normals(6 * dim);
+    let run = |k_type, v_type| {
+        let mut layer = KvLayer::new(2, dim, len, k_type, v_type).unwrap();
+        layer.append(0, &k, &v).unwrap();
+        let mut out = vec![0.0; 6 * dim];
+        let rows = [(0, len - 1)];
+        attention(&Pool::new(1, false), &spec, &q, &rows, &[&layer], &mut out).unwrap();
+        out
+    };
+    let want: Vec<f64> = run(Quant::F16, Quant::F16).into_iter().map(f64::from).collect();
+    let cost = |k_type, v_type| relative_error(&run(k_type, v_type), &want);
+    for (k_type, v_type, measured) in [
+        (Quant::Q8_0, Quant::Q8_0, 0.0074),
+        (Quant::Q4_0, Quant::Q4_0, 0.1156),
+        (Quant::Q8_0, Quant::F16, 0.0054),
+        (Quant::F16, Quant::Q4_0, 0.0851),
+    ] {
+        let error = cost(k_type, v_type);
+        assert!(error > 0.0 && error < 2.0 * measured, "{k_type} {v_type}: {error}");
+    }
 }

@@ -112,7 +112,10 @@ impl Slot {
             .idle
             .iter()
             .enumerate()
-            .map(|(place, idle)| (place, idle.held.cache.common(prompt).min(usable)))
+            .map(|(place, idle)| {
+                let cache = &idle.held.cache;
+                (place, cache.usable(cache.common(prompt).min(usable)))
+            })
             .max_by_key(|(_, common)| *common)
             .filter(|(_, common)| *common > 0);
         if let Some((place, common)) = best

@@ -1,12 +1,12 @@
 //! What a plan costs in bytes: exact for weights, caches and buffers, as they are allocated.
 
-use gristmill_kernels::Quant;
+use gristmill_kernels::KvLayer;
 
 use super::Plan;
-use crate::{cache::KvTypes, program};
-
-/// Positions a layer's cache is padded to, and numbers a head is padded to (the kernels' tiles).
-const TILE: u64 = 16;
+use crate::{
+    cache::{KvTypes, ring},
+    program,
+};
 
 /// Byte costs of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +15,10 @@ pub struct Capacity {
     pub weights: u64,
     /// Keys and values of one token.
     pub kv_token: u64,
+    /// Of those, what layers with a window hold, and the tokens they hold at most.
+    pub kv_window: u64,
+    /// See `kv_window`; a multiple of the kernels' tile.
+    pub window_room: usize,
     /// Buffers per row of a batch.
     pub row: u64,
     /// Buffers per row that wants logits.
@@ -40,10 +44,6 @@ impl Cost {
     }
 }
 
-fn element(quant: Quant) -> u64 {
-    (quant.block_bytes() / quant.block_len().max(1)) as u64
-}
-
 impl Plan {
     /// What this plan costs with caches of these types.
     #[must_use]
@@ -54,19 +54,22 @@ impl Plan {
             .iter()
             .map(|t| t.quant.row_bytes(t.cols()).unwrap_or(0) as u64 * t.rows() as u64)
             .sum();
-        let each = element(types.k) + element(types.v);
-        let kv_token = self
-            .program
-            .kv
-            .iter()
-            .map(|kv| kv.kv_heads as u64 * (kv.head_dim as u64).next_multiple_of(TILE) * each)
-            .sum();
+        let (mut kv_token, mut kv_window, mut window_room) = (0, 0, 0);
+        for kv in &self.program.kv {
+            let bytes = KvLayer::position_bytes(kv.kv_heads, kv.head_dim, types.k, types.v)
+                .unwrap_or(0) as u64;
+            kv_token += bytes;
+            if let Some(ring) = ring(self, kv) {
+                kv_window += bytes;
+                window_room = KvLayer::room(usize::MAX, Some(ring)).max(window_room);
+            }
+        }
         let row = self.slots.iter().map(|width| *width as u64 * 4).sum();
         let wanted = match self.program.result {
             program::Result::Logits => self.program.vocabulary as u64 * 4,
             program::Result::Pooled => 0,
         };
-        Capacity { weights, kv_token, row, wanted }
+        Capacity { weights, kv_token, kv_window, window_room, row, wanted }
     }
 }
 
@@ -74,7 +77,9 @@ impl Capacity {
     /// Bytes of a cache with room for so many tokens.
     #[must_use]
     pub fn cache(&self, tokens: usize) -> u64 {
-        self.kv_token * (tokens as u64).next_multiple_of(TILE)
+        let all = KvLayer::room(tokens, None);
+        let windowed = all.min(self.window_room);
+        (self.kv_token - self.kv_window) * all as u64 + self.kv_window * windowed as u64
     }
 
     /// The cost of serving `sequences` contexts of `tokens` each in passes of `rows` rows.

@@ -50,7 +50,8 @@ impl Plan {
     #[must_use]
     pub fn describe_json(&self, types: KvTypes) -> Value {
         let program = &self.program;
-        let Capacity { weights, kv_token, row, wanted } = self.capacity(types);
+        let Capacity { weights, kv_token, kv_window, window_room, row, wanted } =
+            self.capacity(types);
         let phases: Vec<Value> = self
             .phases
             .iter()
@@ -69,6 +70,8 @@ impl Plan {
             "bytes": {
                 "weights": weights,
                 "cache_per_token": kv_token,
+                "cache_per_token_in_windows": kv_window,
+                "window_tokens": window_room,
                 "buffers_per_row": row,
                 "buffers_per_row_with_logits": wanted,
             },

@@ -1,4 +1,7 @@
 //! The inner loops of attention: scores of a block of keys, their softmax, the weighted values.
+//!
+//! Each loop exists per stored type and instruction set. Many queries first have a block of keys
+//! and values widened to floats, once for all of them; few read the stored numbers directly.
 #![allow(unsafe_code, reason = "vector loops over pointers whose ranges the caller has checked")]
 #![allow(
     clippy::indexing_slicing,
@@ -6,14 +9,16 @@
     reason = "register blocks: constant bounds, unrolled, several arrays by one index"
 )]
 
+use crate::codec::f32_to_half;
 use crate::isa::Isa;
-use crate::ops::math::{exp, tanh};
-use crate::simd::{Element, Lanes, Plain};
+use crate::ops::math::{exp_below_zero, tanh};
+use crate::quant::Quant;
+use crate::simd::{Brain, Element, Lanes, Plain};
 
 /// Keys per block.
 pub(super) const BLOCK: usize = 64;
 /// Positions per tile of keys.
-const TILE: usize = super::cache::TILE;
+const TILE: usize = super::store::TILE;
 
 /// Queries of one block: `count` rows of `dim` values each.
 #[derive(Clone, Copy)]
@@ -21,24 +26,45 @@ pub(super) struct Queries {
     pub(super) start: *const f32,
     pub(super) count: usize,
     pub(super) dim: usize,
-    /// Values from one row of the accumulators to the next, and per stored position.
-    pub(super) padded: usize,
+    /// Stored dimensions of a key, and of a value.
+    pub(super) key: usize,
+    pub(super) value: usize,
+    /// Values from one row of the accumulators to the next.
+    pub(super) stride: usize,
 }
 
 /// Scores of `tiles` tiles of keys: row `m`, key `t` goes to `out[m * BLOCK + t]`.
-pub(super) type Scores<E> = unsafe fn(q: Queries, keys: *const E, tiles: usize, out: *mut f32);
-/// Adds `weights[m * BLOCK + t]` times value `t`, for `count` values, to accumulator row `m`.
-pub(super) type Values<E> =
-    unsafe fn(q: Queries, weights: *const f32, values: *const E, count: usize, out: *mut f32);
+pub(super) type Scores = unsafe fn(q: Queries, keys: *const u8, tiles: usize, out: *mut f32);
+/// Multiplies accumulator row `m` with `running[m].rescale` and adds `weights[m * BLOCK + t]` times
+/// value `t`, for `count` values.
+pub(super) type Values = unsafe fn(
+    q: Queries,
+    weights: *const f32,
+    running: *const Running,
+    values: *const u8,
+    count: usize,
+    out: *mut f32,
+);
 /// Softmax of one row of scores against a running maximum.
 pub(super) type Softmax = unsafe fn(scores: &mut [f32; BLOCK], running: &mut Running, cap: f32);
+/// `tiles` tiles of `padded` dimensions as floats in the same order.
+pub(super) type Widen = unsafe fn(padded: usize, from: *const u8, tiles: usize, out: *mut f32);
+
+/// The loops for one stored type.
+pub(super) struct Loops {
+    pub(super) scores: Scores,
+    pub(super) values: Values,
+    pub(super) widen_keys: Widen,
+    pub(super) widen_values: Widen,
+}
 
 /// The loops for one instruction set.
 pub(super) struct Kernels {
-    pub(super) scores_half: Scores<u16>,
-    pub(super) scores_float: Scores<f32>,
-    pub(super) values_half: Values<u16>,
-    pub(super) values_float: Values<f32>,
+    float: Loops,
+    half: Loops,
+    brain: Loops,
+    eight: Loops,
+    four: Loops,
     pub(super) softmax: Softmax,
 }
 
@@ -47,14 +73,141 @@ pub(super) struct Kernels {
 pub(super) struct Running {
     /// The largest score.
     pub(super) most: f32,
-    /// Sum of e^(score - most).
-    pub(super) total: f32,
     /// What the accumulator must be multiplied with before the block's values are added.
     pub(super) rescale: f32,
+    /// Sum of e^(score - most), in lanes.
+    totals: [f32; TILE],
 }
 
 impl Running {
-    pub(super) const START: Running = Running { most: f32::NEG_INFINITY, total: 0.0, rescale: 1.0 };
+    pub(super) const START: Running =
+        Running { most: f32::NEG_INFINITY, rescale: 1.0, totals: [0.0; TILE] };
+
+    /// Sum of e^(score - most).
+    pub(super) fn total(&self) -> f32 {
+        tree(self.totals, |a, b| a + b)
+    }
+}
+
+/// All lanes joined in pairs.
+#[inline(always)]
+fn tree(mut lanes: [f32; TILE], join: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut width = TILE / 2;
+    while width > 0 {
+        for i in 0..width {
+            lanes[i] = join(lanes[i], lanes[i + width]);
+        }
+        width /= 2;
+    }
+    lanes[0]
+}
+
+/// How a type's numbers become floats.
+trait Stored {
+    /// Dimensions that share a scale; 0 for plain numbers.
+    const BLOCK: usize;
+    /// Bytes of `dims` dimensions of one position; `dims` is a multiple of 16, of 32 for blocks.
+    fn bytes(dims: usize) -> usize;
+    /// Dimension `d` of a tile of keys, without the block's scales.
+    ///
+    /// # Safety
+    /// The instruction set is there; the tile has more than `d` dimensions.
+    unsafe fn key<V: Lanes>(tile: *const u8, d: usize) -> V;
+    /// The scales of block `b` of a tile of keys.
+    ///
+    /// # Safety
+    /// The instruction set is there; the tile has this block.
+    unsafe fn scales<V: Lanes>(tile: *const u8, b: usize) -> V;
+    /// Dimensions `d..d + 16` of a value of `padded` dimensions.
+    ///
+    /// # Safety
+    /// The instruction set is there; the row has these dimensions.
+    unsafe fn value<V: Lanes>(row: *const u8, padded: usize, d: usize) -> V;
+}
+
+/// Plain numbers of a kind.
+struct Numbers<E>(std::marker::PhantomData<E>);
+
+impl<E: Element> Stored for Numbers<E> {
+    const BLOCK: usize = 0;
+
+    #[inline(always)]
+    fn bytes(dims: usize) -> usize {
+        dims * size_of::<E>()
+    }
+
+    #[inline(always)]
+    unsafe fn key<V: Lanes>(tile: *const u8, d: usize) -> V {
+        // SAFETY: the caller's promise.
+        unsafe { E::load::<V>(tile.cast::<E>().add(d * TILE)) }
+    }
+
+    #[inline(always)]
+    unsafe fn scales<V: Lanes>(_: *const u8, _: usize) -> V {
+        // SAFETY: the caller's promise.
+        unsafe { V::splat(1.0) }
+    }
+
+    #[inline(always)]
+    unsafe fn value<V: Lanes>(row: *const u8, _: usize, d: usize) -> V {
+        // SAFETY: the caller's promise.
+        unsafe { E::load::<V>(row.cast::<E>().add(d)) }
+    }
+}
+
+/// Q8_0 (or, with `FOUR`, Q4_0) taken apart.
+struct Blocks<const FOUR: bool>;
+
+impl<const FOUR: bool> Blocks<FOUR> {
+    /// Bytes of codes of 32 dimensions.
+    const CODES: usize = if FOUR { 16 } else { 32 };
+}
+
+impl<const FOUR: bool> Stored for Blocks<FOUR> {
+    const BLOCK: usize = 32;
+
+    #[inline(always)]
+    fn bytes(dims: usize) -> usize {
+        dims / 32 * (2 + Self::CODES)
+    }
+
+    #[inline(always)]
+    unsafe fn key<V: Lanes>(tile: *const u8, d: usize) -> V {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let codes = tile.add(d / 32 * (2 + Self::CODES) * TILE + 2 * TILE);
+            if !FOUR {
+                V::load_bytes(codes.add(d % 32 * TILE).cast())
+            } else if d % 32 < 16 {
+                V::load_nibbles::<false>(codes.add(d % 16 * TILE))
+            } else {
+                V::load_nibbles::<true>(codes.add(d % 16 * TILE))
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn scales<V: Lanes>(tile: *const u8, b: usize) -> V {
+        // SAFETY: the caller's promise.
+        unsafe { V::load_half(tile.add(b * (2 + Self::CODES) * TILE).cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn value<V: Lanes>(row: *const u8, padded: usize, d: usize) -> V {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let scale = V::splat_half(row.cast::<u16>().add(d / 32));
+            let codes = row.add(padded / 32 * 2 + d / 32 * Self::CODES);
+            let codes = if !FOUR {
+                V::load_bytes(codes.add(d % 32).cast())
+            } else if d % 32 < 16 {
+                V::load_nibbles::<false>(codes)
+            } else {
+                V::load_nibbles::<true>(codes)
+            };
+            codes.mul(scale)
+        }
+    }
 }
 
 macro_rules! kernels {
@@ -63,21 +216,44 @@ macro_rules! kernels {
             use super::*;
 
             $(#[target_feature(enable = $features)])?
-            unsafe fn scores<E: Element>(q: Queries, keys: *const E, tiles: usize, out: *mut f32) {
+            unsafe fn scores<S: Stored>(q: Queries, keys: *const u8, tiles: usize, out: *mut f32) {
                 // SAFETY: the caller's promises, passed on.
-                unsafe { scores_body::<$lanes, E>(q, keys, tiles, out) }
+                unsafe { scores_body::<$lanes, S>(q, keys, tiles, out) }
             }
 
             $(#[target_feature(enable = $features)])?
-            unsafe fn values<E: Element>(
+            unsafe fn values<S: Stored>(
                 q: Queries,
                 weights: *const f32,
-                values: *const E,
+                running: *const Running,
+                values: *const u8,
                 count: usize,
                 out: *mut f32,
             ) {
                 // SAFETY: the caller's promises, passed on.
-                unsafe { values_body::<$lanes, E>(q, weights, values, count, out) }
+                unsafe { values_body::<$lanes, S>(q, weights, running, values, count, out) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn widen_keys<S: Stored>(
+                padded: usize,
+                from: *const u8,
+                tiles: usize,
+                out: *mut f32,
+            ) {
+                // SAFETY: the caller's promises, passed on.
+                unsafe { widen_keys_body::<$lanes, S>(padded, from, tiles, out) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn widen_values<S: Stored>(
+                padded: usize,
+                from: *const u8,
+                tiles: usize,
+                out: *mut f32,
+            ) {
+                // SAFETY: the caller's promises, passed on.
+                unsafe { widen_values_body::<$lanes, S>(padded, from, tiles, out) }
             }
 
             $(#[target_feature(enable = $features)])?
@@ -85,11 +261,21 @@ macro_rules! kernels {
                 softmax_body::<$fma>(scores, running, cap);
             }
 
+            const fn loops<S: Stored>() -> Loops {
+                Loops {
+                    scores: scores::<S>,
+                    values: values::<S>,
+                    widen_keys: widen_keys::<S>,
+                    widen_values: widen_values::<S>,
+                }
+            }
+
             pub(super) static KERNELS: Kernels = Kernels {
-                scores_half: scores::<u16>,
-                scores_float: scores::<f32>,
-                values_half: values::<u16>,
-                values_float: values::<f32>,
+                float: loops::<Numbers<f32>>(),
+                half: loops::<Numbers<u16>>(),
+                brain: loops::<Numbers<Brain>>(),
+                eight: loops::<Blocks<false>>(),
+                four: loops::<Blocks<true>>(),
                 softmax,
             };
         }
@@ -113,48 +299,53 @@ impl Kernels {
             _ => &plain::KERNELS,
         }
     }
+
+    /// The loops for a stored type.
+    pub(super) const fn loops(&self, quant: Quant) -> &Loops {
+        match quant {
+            Quant::F16 => &self.half,
+            Quant::BF16 => &self.brain,
+            Quant::Q8_0 => &self.eight,
+            Quant::Q4_0 => &self.four,
+            _ => &self.float,
+        }
+    }
 }
 
 /// # Safety
-/// Queries, `tiles` tiles of `padded * TILE` keys and `count` rows of scores are accessible.
+/// Queries, `tiles` tiles of keys and `count` rows of scores are accessible.
 #[inline(always)]
-unsafe fn scores_body<V: Lanes, E: Element>(
+unsafe fn scores_body<V: Lanes, S: Stored>(
     q: Queries,
-    keys: *const E,
+    keys: *const u8,
     tiles: usize,
     out: *mut f32,
 ) {
+    let bytes = S::bytes(q.key) * TILE;
+    let most = if V::ROWS > 1 { 4 } else { 1 };
     let mut m = 0;
     while m < q.count {
-        let rows = (q.count - m).min(6);
+        let rows = rows_of::<V>(q.count - m);
         // SAFETY: rows `m..m + rows` exist; tiles are counted below.
         unsafe {
             let start = q.start.add(m * q.dim);
             let out = out.add(m * BLOCK);
             let mut tile = 0;
             while tile < tiles {
-                let key = keys.add(tile * q.padded * TILE);
+                let key = keys.add(tile * bytes);
                 let out = out.add(tile * TILE);
-                if tile + 1 < tiles {
-                    match rows {
-                        1 => score::<V, E, 1, 2>(q, start, key, out),
-                        2 => score::<V, E, 2, 2>(q, start, key, out),
-                        3 => score::<V, E, 3, 2>(q, start, key, out),
-                        4 => score::<V, E, 4, 2>(q, start, key, out),
-                        5 => score::<V, E, 5, 2>(q, start, key, out),
-                        _ => score::<V, E, 6, 2>(q, start, key, out),
-                    }
-                } else {
-                    match rows {
-                        1 => score::<V, E, 1, 1>(q, start, key, out),
-                        2 => score::<V, E, 2, 1>(q, start, key, out),
-                        3 => score::<V, E, 3, 1>(q, start, key, out),
-                        4 => score::<V, E, 4, 1>(q, start, key, out),
-                        5 => score::<V, E, 5, 1>(q, start, key, out),
-                        _ => score::<V, E, 6, 1>(q, start, key, out),
-                    }
-                }
-                tile += 2;
+                tile += match (rows, (tiles - tile).min(most)) {
+                    (1, 4) => score::<V, S, 1, 4>(q, start, key, out),
+                    (2, 4) => score::<V, S, 2, 4>(q, start, key, out),
+                    (3, 4) => score::<V, S, 3, 4>(q, start, key, out),
+                    (4, 4) => score::<V, S, 4, 4>(q, start, key, out),
+                    (6, 4) => score::<V, S, 6, 4>(q, start, key, out),
+                    (1, _) => score::<V, S, 1, 1>(q, start, key, out),
+                    (2, _) => score::<V, S, 2, 1>(q, start, key, out),
+                    (3, _) => score::<V, S, 3, 1>(q, start, key, out),
+                    (4, _) => score::<V, S, 4, 1>(q, start, key, out),
+                    _ => score::<V, S, 6, 1>(q, start, key, out),
+                };
             }
         }
         m += rows;
@@ -163,19 +354,32 @@ unsafe fn scores_body<V: Lanes, E: Element>(
 
 /// `M` queries times `T` tiles of keys, in registers.
 #[inline(always)]
-unsafe fn score<V: Lanes, E: Element, const M: usize, const T: usize>(
+unsafe fn score<V: Lanes, S: Stored, const M: usize, const T: usize>(
     q: Queries,
     start: *const f32,
-    keys: *const E,
+    keys: *const u8,
     out: *mut f32,
-) {
+) -> usize {
+    let bytes = S::bytes(q.key) * TILE;
     // SAFETY: the caller's promises.
     unsafe {
         let mut sums = [[V::splat(0.0); T]; M];
+        let mut scales = [V::splat(1.0); T];
         for d in 0..q.dim {
             let mut k = [V::splat(0.0); T];
             for t in 0..T {
-                k[t] = E::load::<V>(keys.add((t * q.padded + d) * TILE));
+                let tile = keys.add(t * bytes);
+                k[t] = S::key::<V>(tile, d);
+                if S::BLOCK > 0 {
+                    if d.is_multiple_of(S::BLOCK.max(1)) {
+                        scales[t] = S::scales::<V>(tile, d / S::BLOCK.max(1));
+                    }
+                    k[t] = k[t].mul(scales[t]);
+                }
+                if M <= 3 {
+                    // The same place of the next block of tiles.
+                    V::prefetch(tile.wrapping_add(T * bytes + d * bytes / q.key.max(1)));
+                }
             }
             for m in 0..M {
                 let x = V::splat(*start.add(m * q.dim + d));
@@ -190,76 +394,88 @@ unsafe fn score<V: Lanes, E: Element, const M: usize, const T: usize>(
             }
         }
     }
+    T
+}
+
+/// Rows taken together of so many that are left.
+#[inline(always)]
+fn rows_of<V: Lanes>(left: usize) -> usize {
+    match left.min(V::ROWS) {
+        5 => 4,
+        rows => rows,
+    }
 }
 
 /// # Safety
-/// `count` values of `padded` numbers, rows of weights and of accumulators are accessible.
+/// `count` values, rows of weights, of running maxima and of accumulators are accessible.
 #[inline(always)]
-unsafe fn values_body<V: Lanes, E: Element>(
+unsafe fn values_body<V: Lanes, S: Stored>(
     q: Queries,
     weights: *const f32,
-    values: *const E,
+    running: *const Running,
+    values: *const u8,
     count: usize,
     out: *mut f32,
 ) {
     let mut m = 0;
     while m < q.count {
-        let rows = (q.count - m).min(6);
+        let rows = rows_of::<V>(q.count - m);
         let mut d = 0;
-        while d < q.padded {
+        while d < q.value {
             // SAFETY: rows `m..m + rows` and dimensions `d..d + 64` (or 16) exist.
             unsafe {
-                let w = weights.add(m * BLOCK);
-                let v = values.add(d);
-                let o = out.add(m * q.padded + d);
-                if d + 64 <= q.padded {
-                    match rows {
-                        1 => weigh::<V, E, 1, 4>(q, w, v, count, o),
-                        2 => weigh::<V, E, 2, 4>(q, w, v, count, o),
-                        3 => weigh::<V, E, 3, 4>(q, w, v, count, o),
-                        4 => weigh::<V, E, 4, 4>(q, w, v, count, o),
-                        5 => weigh::<V, E, 5, 4>(q, w, v, count, o),
-                        _ => weigh::<V, E, 6, 4>(q, w, v, count, o),
-                    }
-                    d += 64;
-                } else {
-                    match rows {
-                        1 => weigh::<V, E, 1, 1>(q, w, v, count, o),
-                        2 => weigh::<V, E, 2, 1>(q, w, v, count, o),
-                        3 => weigh::<V, E, 3, 1>(q, w, v, count, o),
-                        4 => weigh::<V, E, 4, 1>(q, w, v, count, o),
-                        5 => weigh::<V, E, 5, 1>(q, w, v, count, o),
-                        _ => weigh::<V, E, 6, 1>(q, w, v, count, o),
-                    }
-                    d += 16;
+                let (w, r) = (weights.add(m * BLOCK), running.add(m));
+                let o = out.add(m * q.stride + d);
+                let whole = d + 64 <= q.value && V::ROWS > 1;
+                match (rows, whole) {
+                    (1, true) => weigh::<V, S, 1, 4>(q, w, r, values, d, count, o),
+                    (2, true) => weigh::<V, S, 2, 4>(q, w, r, values, d, count, o),
+                    (3, true) => weigh::<V, S, 3, 4>(q, w, r, values, d, count, o),
+                    (4, true) => weigh::<V, S, 4, 4>(q, w, r, values, d, count, o),
+                    (6, true) => weigh::<V, S, 6, 4>(q, w, r, values, d, count, o),
+                    (1, _) => weigh::<V, S, 1, 1>(q, w, r, values, d, count, o),
+                    (2, _) => weigh::<V, S, 2, 1>(q, w, r, values, d, count, o),
+                    (3, _) => weigh::<V, S, 3, 1>(q, w, r, values, d, count, o),
+                    (4, _) => weigh::<V, S, 4, 1>(q, w, r, values, d, count, o),
+                    _ => weigh::<V, S, 6, 1>(q, w, r, values, d, count, o),
                 }
+                d += if whole { 64 } else { 16 };
             }
         }
         m += rows;
     }
 }
 
-/// `M` accumulators of `D` vectors plus weighted values, in registers.
+/// `M` accumulators of `D` vectors, rescaled, plus weighted values, in registers.
 #[inline(always)]
-unsafe fn weigh<V: Lanes, E: Element, const M: usize, const D: usize>(
+unsafe fn weigh<V: Lanes, S: Stored, const M: usize, const D: usize>(
     q: Queries,
     weights: *const f32,
-    values: *const E,
+    running: *const Running,
+    values: *const u8,
+    first: usize,
     count: usize,
     out: *mut f32,
 ) {
+    let bytes = S::bytes(q.value);
     // SAFETY: the caller's promises.
     unsafe {
         let mut sums = [[V::splat(0.0); D]; M];
         for m in 0..M {
+            let rescale = V::splat((*running.add(m)).rescale);
             for d in 0..D {
-                sums[m][d] = V::load(out.add(m * q.padded + d * 16));
+                sums[m][d] = V::load(out.add(m * q.stride + d * 16)).mul(rescale);
             }
         }
         for t in 0..count {
+            let row = values.add(t * bytes);
             let mut v = [V::splat(0.0); D];
             for d in 0..D {
-                v[d] = E::load::<V>(values.add(t * q.padded + d * 16));
+                v[d] = S::value::<V>(row, q.value, first + d * 16);
+            }
+            if M <= 3 {
+                V::prefetch(row.wrapping_add(BLOCK * bytes));
+                V::prefetch(row.wrapping_add(BLOCK * bytes + 64));
             }
             for m in 0..M {
                 let w = V::splat(*weights.add(m * BLOCK + t));
@@ -270,7 +486,54 @@ unsafe fn weigh<V: Lanes, E: Element, const M: usize, const D: usize>(
         }
         for m in 0..M {
             for d in 0..D {
-                sums[m][d].store(out.add(m * q.padded + d * 16));
+                sums[m][d].store(out.add(m * q.stride + d * 16));
+            }
+        }
+    }
+}
+
+/// # Safety
+/// `tiles` tiles are readable, as many floats writable.
+#[inline(always)]
+unsafe fn widen_keys_body<V: Lanes, S: Stored>(
+    padded: usize,
+    from: *const u8,
+    tiles: usize,
+    out: *mut f32,
+) {
+    // SAFETY: dimensions and blocks are below those of the tile.
+    unsafe {
+        for t in 0..tiles {
+            let tile = from.add(t * S::bytes(padded) * TILE);
+            let out = out.add(t * padded * TILE);
+            let mut scales = V::splat(1.0);
+            for d in 0..padded {
+                if S::BLOCK > 0 && d.is_multiple_of(S::BLOCK.max(1)) {
+                    scales = S::scales::<V>(tile, d / S::BLOCK.max(1));
+                }
+                let key = S::key::<V>(tile, d);
+                let key = if S::BLOCK > 0 { key.mul(scales) } else { key };
+                key.store(out.add(d * TILE));
+            }
+        }
+    }
+}
+
+/// # Safety
+/// As for [`widen_keys_body`].
+#[inline(always)]
+unsafe fn widen_values_body<V: Lanes, S: Stored>(
+    padded: usize,
+    from: *const u8,
+    tiles: usize,
+    out: *mut f32,
+) {
+    // SAFETY: positions and dimensions are below those of the tiles.
+    unsafe {
+        for t in 0..tiles * TILE {
+            let row = from.add(t * S::bytes(padded));
+            for d in (0..padded).step_by(16) {
+                S::value::<V>(row, padded, d).store(out.add(t * padded + d));
             }
         }
     }
@@ -292,23 +555,66 @@ fn softmax_body<const FMA: bool>(scores: &mut [f32; BLOCK], running: &mut Runnin
             *lane = if s > *lane { s } else { *lane };
         }
     }
-    let most = lanes.iter().fold(running.most, |m, &s| if s > m { s } else { m });
+    let most = tree(lanes, |a, b| if b > a { b } else { a });
+    let most = if running.most > most { running.most } else { most };
     if most == f32::NEG_INFINITY {
         // Nothing is visible, or everything is NaN: then let it be seen.
         let nan = scores.iter().any(|s| s.is_nan());
         scores.fill(if nan { f32::NAN } else { 0.0 });
         running.rescale = 1.0;
-        running.total = if nan { f32::NAN } else { running.total };
+        if nan {
+            running.totals = [f32::NAN; TILE];
+        }
         return;
     }
-    running.rescale = if running.most == most { 1.0 } else { exp::<FMA>(running.most - most) };
+    let rescale =
+        if running.most == most { 1.0 } else { exp_below_zero::<FMA>(running.most - most) };
+    running.rescale = rescale;
     running.most = most;
-    let mut sums = [0.0f32; TILE];
+    let mut totals = running.totals;
+    totals.iter_mut().for_each(|total| *total *= rescale);
     for tile in scores.as_chunks_mut::<TILE>().0 {
-        for (s, sum) in tile.iter_mut().zip(&mut sums) {
-            *s = exp::<FMA>(*s - most);
-            *sum += *s;
+        for (s, total) in tile.iter_mut().zip(&mut totals) {
+            *s = exp_below_zero::<FMA>(*s - most);
+            *total += *s;
         }
     }
-    running.total = running.total * running.rescale + sums.iter().sum::<f32>();
+    running.totals = totals;
+}
+
+/// Floats as half floats, rounded to nearest even; up to the shorter of the two.
+pub(super) fn to_half(isa: Isa, x: &[f32], out: &mut [u8]) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if isa >= Isa::Avx2 {
+        // SAFETY: the instruction set is offered.
+        unsafe { to_half_x86(x, out) };
+        return;
+    }
+    let _ = isa;
+    for (place, x) in out.as_chunks_mut::<2>().0.iter_mut().zip(x) {
+        *place = f32_to_half(*x).to_le_bytes();
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn to_half_x86(x: &[f32], out: &mut [u8]) {
+    use std::arch::x86_64::{
+        _MM_FROUND_TO_NEAREST_INT, _mm_storeu_si128, _mm256_cvtps_ph, _mm256_loadu_ps,
+    };
+    let (eights, rest) = x.as_chunks::<8>();
+    let (places, _) = out.as_chunks_mut::<16>();
+    let done = eights.len().min(places.len());
+    for (place, x) in places.iter_mut().zip(eights) {
+        // SAFETY: 8 floats are read, 16 bytes written.
+        unsafe {
+            let half = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm256_loadu_ps(x.as_ptr()));
+            _mm_storeu_si128(place.as_mut_ptr().cast(), half);
+        }
+    }
+    let places = out.as_chunks_mut::<2>().0.iter_mut().skip(done * 8);
+    for (place, x) in places.zip(x.iter().skip(done * 8)) {
+        *place = f32_to_half(*x).to_le_bytes();
+    }
+    let _ = rest;
 }

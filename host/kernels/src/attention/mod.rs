@@ -3,8 +3,9 @@
 mod cache;
 mod kernel;
 mod run;
+mod store;
 
-pub use cache::KvLayer;
+pub use cache::{KvLayer, Ring};
 
 use crate::error::{KernelError, expect_len};
 use crate::pool::Pool;
@@ -60,7 +61,8 @@ impl AttentionSpec {
 /// query's position in it, and its result goes to row `i` of `out`.
 ///
 /// # Errors
-/// Lengths or indices do not fit, or a cache has another shape than `spec`.
+/// Lengths or indices do not fit, a cache has another shape than `spec`, or a query sees keys that
+/// a windowed cache has lost.
 pub fn attention(
     pool: &Pool,
     spec: &AttentionSpec,
@@ -73,12 +75,16 @@ pub fn attention(
     let width = spec.heads * spec.head_dim;
     expect_len("queries", rows.len() * width, q.len())?;
     expect_len("attention output", rows.len() * width, out.len())?;
-    for &(cache, _) in rows {
+    for &(cache, position) in rows {
         let limit = caches.len();
         let layer =
             caches.get(cache).ok_or(KernelError::Index { what: "cache", index: cache, limit })?;
         expect_len("kv heads of the cache", spec.kv_heads, layer.kv_heads())?;
         expect_len("head size of the cache", spec.head_dim, layer.head_dim())?;
+        let seen = spec.visible(position, layer.len());
+        if !seen.is_empty() && seen.start < layer.first() {
+            return Err(KernelError::Lost { position, first: layer.first() });
+        }
     }
     run::attend(pool, spec, q, rows, caches, out);
     Ok(())

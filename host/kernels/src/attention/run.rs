@@ -10,14 +10,19 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use super::AttentionSpec;
-use super::cache::{KvLayer, Stored, TILE};
+use super::cache::KvLayer;
 use super::kernel::{BLOCK, Kernels, Queries, Running};
+use super::store::TILE;
 use crate::isa::Isa;
 use crate::memory::{Buf, Parts};
 use crate::pool::Pool;
+use crate::quant::Quant;
 
 /// Keys per task of a single query. A multiple of [`BLOCK`].
 const SPLIT: usize = 512;
+
+/// Query rows from which on a block of keys and values is widened to floats once for all of them.
+const WIDEN: usize = 12;
 
 /// Some queries, a key head and a range of keys.
 struct Task {
@@ -45,6 +50,8 @@ struct Scratch {
     queries: Buf<f32>,
     scores: Buf<f32>,
     sums: Buf<f32>,
+    keys: Buf<f32>,
+    values: Buf<f32>,
     running: Vec<Running>,
 }
 
@@ -171,7 +178,8 @@ impl Work<'_> {
         let spec = self.spec;
         let (dim, group) = (spec.head_dim, self.group);
         let cache = self.caches[task.cache];
-        let padded = cache.padded();
+        let (key_side, value_side) = cache.sides();
+        let (key, stride) = (key_side.padded, value_side.padded);
         let count = task.rows.len() * group;
         let queries = scratch.queries.resize(count * dim);
         for (i, row) in task.rows.clone().enumerate() {
@@ -181,32 +189,42 @@ impl Work<'_> {
                 *to = from * spec.scale;
             }
         }
-        let sums = scratch.sums.resize(count * padded);
+        let sums = scratch.sums.resize(count * stride);
         sums.fill(0.0);
         scratch.running.clear();
         scratch.running.resize(count, Running::START);
         let scores = scratch.scores.resize(count * BLOCK);
-        let view = Queries { start: queries.as_ptr(), count, dim, padded };
+        let view = Queries { start: queries.as_ptr(), count, dim, key, value: stride, stride };
         let kernels = Kernels::of(self.isa);
+        let widen = count >= WIDEN;
+        let wide = |quant| if widen { Quant::F32 } else { quant };
+        let (key_loops, value_loops) =
+            (kernels.loops(key_side.quant), kernels.loops(value_side.quant));
+        let key_kernel = kernels.loops(wide(key_side.quant)).scores;
+        let value_kernel = kernels.loops(wide(value_side.quant)).values;
+        let value_bytes = if widen { 4 * stride } else { value_side.row_bytes() };
         let mut start = task.keys.start / TILE * TILE;
         while start < task.keys.end {
-            let end = (start + BLOCK).min(task.keys.end);
+            // A block does not go round the end of a ring.
+            let end = (start + BLOCK.min(cache.tiles_from(start) * TILE)).min(task.keys.end);
             let tiles = (end - start).div_ceil(TILE);
-            let (keys, values) = cache.stored(task.head, start);
-            // SAFETY: the instruction set is offered (a pool's never exceeds that). The cache has
-            // room for whole tiles up to `end`, checked by the slices; queries, scores and sums
-            // have `count` rows.
+            let (keys, values) = cache.stored(task.head, start, tiles);
+            let (mut keys, mut values) = (keys.as_ptr(), values.as_ptr());
+            // SAFETY: the instruction set is offered (a pool's never exceeds that). `stored` gave
+            // whole tiles up to `end`; queries, scores and sums have `count` rows, and the wide
+            // buffers as many floats as the tiles have numbers.
             unsafe {
-                match keys {
-                    Stored::Half(k) => {
-                        let k = &k[..tiles * TILE * padded];
-                        (kernels.scores_half)(view, k.as_ptr(), tiles, scores.as_mut_ptr());
-                    }
-                    Stored::Float(k) => {
-                        let k = &k[..tiles * TILE * padded];
-                        (kernels.scores_float)(view, k.as_ptr(), tiles, scores.as_mut_ptr());
-                    }
+                if widen && key_side.quant != Quant::F32 {
+                    let wide = scratch.keys.resize(BLOCK * key).as_mut_ptr();
+                    (key_loops.widen_keys)(key, keys, tiles, wide);
+                    keys = wide.cast();
                 }
+                if widen && value_side.quant != Quant::F32 {
+                    let wide = scratch.values.resize(BLOCK * stride).as_mut_ptr();
+                    (value_loops.widen_values)(stride, values, tiles, wide);
+                    values = wide.cast();
+                }
+                (key_kernel)(view, keys, tiles, scores.as_mut_ptr());
             }
             for (m, scores) in scores.as_chunks_mut::<BLOCK>().0.iter_mut().enumerate() {
                 let position = self.rows[task.rows.start + m / group].1;
@@ -218,33 +236,26 @@ impl Work<'_> {
                 let running = &mut scratch.running[m];
                 // SAFETY: the instruction set is offered.
                 unsafe { (kernels.softmax)(scores, running, spec.softcap.unwrap_or(0.0)) };
-                if running.rescale != 1.0 {
-                    let row = &mut sums[m * padded..(m + 1) * padded];
-                    row.iter_mut().for_each(|x| *x *= running.rescale);
-                }
             }
             // Values that no query of the task sees are left alone: they may be anything.
             let skip = task.keys.start.saturating_sub(start);
-            let count = end - start - skip;
-            // SAFETY: as above; the slices check that the values are there.
+            // SAFETY: as above; `skip` is below the tile's end.
             unsafe {
                 let weights = scores.as_ptr().add(skip);
-                let sums = sums.as_mut_ptr();
-                match values {
-                    Stored::Half(v) => {
-                        let v = &v[skip * padded..(skip + count) * padded];
-                        (kernels.values_half)(view, weights, v.as_ptr(), count, sums);
-                    }
-                    Stored::Float(v) => {
-                        let v = &v[skip * padded..(skip + count) * padded];
-                        (kernels.values_float)(view, weights, v.as_ptr(), count, sums);
-                    }
-                }
+                let (values, running) = (values.add(skip * value_bytes), scratch.running.as_ptr());
+                (value_kernel)(
+                    view,
+                    weights,
+                    running,
+                    values,
+                    end - start - skip,
+                    sums.as_mut_ptr(),
+                );
             }
-            start += BLOCK;
+            start = end;
         }
         for (m, running) in scratch.running.iter().enumerate() {
-            let sums = &sums[m * padded..m * padded + dim];
+            let sums = &sums[m * stride..m * stride + dim];
             let head = task.head * group + m % group;
             let row = task.rows.start + m / group;
             match task.partial {
@@ -252,7 +263,7 @@ impl Work<'_> {
                     let at = (row * spec.heads + head) * dim;
                     // SAFETY: this row and head belong to this task alone.
                     let out = unsafe { out.part(at..at + dim) };
-                    let factor = normalise(*running, sink(spec, head));
+                    let factor = normalise(running.most, running.total(), sink(spec, head));
                     out.iter_mut().zip(sums).for_each(|(out, sum)| *out = sum * factor);
                 }
                 Some(part) => {
@@ -262,7 +273,7 @@ impl Work<'_> {
                     // SAFETY: this part of this head belongs to this task alone.
                     let part = unsafe { partials.part(at..at + width) };
                     part[0] = running.most;
-                    part[1] = running.total;
+                    part[1] = running.total();
                     part[2..].copy_from_slice(sums);
                 }
             }
@@ -282,26 +293,26 @@ fn sink(spec: &AttentionSpec, head: usize) -> f32 {
 }
 
 /// What a row's sums are multiplied with.
-fn normalise(running: Running, sink: f32) -> f32 {
-    let most = running.most.max(sink);
-    if most == f32::NEG_INFINITY && !running.total.is_nan() {
+fn normalise(row_most: f32, row_total: f32, sink: f32) -> f32 {
+    let most = row_most.max(sink);
+    if most == f32::NEG_INFINITY && !row_total.is_nan() {
         return 0.0;
     }
-    let share = if running.most == most { 1.0 } else { (running.most - most).exp() };
-    let total = running.total * share + (sink - most).exp();
+    let share = if row_most == most { 1.0 } else { (row_most - most).exp() };
+    let total = row_total * share + (sink - most).exp();
     share / total
 }
 
 /// Joins the parts of one query head, in order.
 fn merge(isa: Isa, parts: &[f32], width: usize, sink: f32, out: &mut [f32]) {
     let most = parts.chunks_exact(width).fold(f32::NEG_INFINITY, |m, part| m.max(part[0]));
-    let mut running = Running { most, total: 0.0, rescale: 1.0 };
+    let mut total = 0.0;
     out.fill(0.0);
     for part in parts.chunks_exact(width) {
         let share = if part[0] == most { 1.0 } else { (part[0] - most).exp() };
-        running.total += part[1] * share;
+        total += part[1] * share;
         crate::ops::vector::multiply_add_on(isa, out, share, &part[2..]);
     }
-    let factor = normalise(running, sink);
+    let factor = normalise(most, total, sink);
     out.iter_mut().for_each(|x| *x *= factor);
 }

@@ -150,6 +150,13 @@ pub(crate) fn decode_blocks(quant: Quant, src: &[u8], dst: &mut [f32]) {
     }
 }
 
+/// Encodes one block of a type that has an encoder; others are left alone.
+pub(crate) fn encode_block(quant: Quant, src: &[f32], dst: &mut [u8]) {
+    if let Some(encode) = encoder(quant) {
+        encode(src, dst);
+    }
+}
+
 /// Encodes one row by plain rounding to nearest. Not every type has an encoder.
 ///
 /// # Errors

@@ -36,6 +36,29 @@ pub(crate) fn exp<const FMA: bool>(x: f32) -> f32 {
     if x < LOW { 0.0 } else { y }
 }
 
+/// [`exp`] of a number that is not above zero (or NaN): a single factor of two suffices.
+#[inline(always)]
+pub(crate) fn exp_below_zero<const FMA: bool>(x: f32) -> f32 {
+    const LOW: f32 = -87.3;
+    const MAGIC: f32 = 12_582_912.0;
+    let clamped = if x < LOW { LOW } else { x };
+    let shifted = fma::<FMA>(clamped, std::f32::consts::LOG2_E, MAGIC);
+    let k = shifted - MAGIC;
+    let r = fma::<FMA>(k, -0.693_359_4, clamped);
+    let r = fma::<FMA>(k, 2.121_944_4e-4, r);
+    let mut p = 1.987_569_1e-4;
+    p = fma::<FMA>(p, r, 1.398_2e-3);
+    p = fma::<FMA>(p, r, 8.333_452e-3);
+    p = fma::<FMA>(p, r, 4.166_579_6e-2);
+    p = fma::<FMA>(p, r, 0.166_666_65);
+    p = fma::<FMA>(p, r, 0.5);
+    let p = fma::<FMA>(p, r * r, r + 1.0);
+    // k is -126 or more, so 2^k is a normal number: its exponent is k added to that of one.
+    let power = shifted.to_bits().wrapping_sub(MAGIC.to_bits()) << 23;
+    let y = p * f32::from_bits(power.wrapping_add(1.0f32.to_bits()));
+    if x < LOW { 0.0 } else { y }
+}
+
 /// 1 / (1 + e^-x).
 #[inline(always)]
 pub(crate) fn sigmoid<const FMA: bool>(x: f32) -> f32 {
