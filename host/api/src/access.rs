@@ -30,7 +30,13 @@ pub fn bearer(header: Option<&[u8]>, tokens: &[String]) -> bool {
     if !scheme.eq_ignore_ascii_case(b"bearer ") {
         return false;
     }
-    let given = given.trim_ascii();
+    key(Some(given), tokens)
+}
+
+/// Whether a header's whole value is one of the tokens; compared as [`bearer`] does.
+#[must_use]
+pub fn key(header: Option<&[u8]>, tokens: &[String]) -> bool {
+    let Some(given) = header.map(<[u8]>::trim_ascii) else { return false };
     tokens.iter().fold(Choice::from(0), |found, token| found | token.as_bytes().ct_eq(given)).into()
 }
 
@@ -138,7 +144,10 @@ mod tests {
         ] {
             assert_eq!(bearer(Some(header.as_bytes()), &tokens), good, "{header}");
         }
-        assert!(!bearer(None, &tokens));
+        assert!(!bearer(None, &tokens) && !key(None, &tokens));
+        for (header, good) in [("alpha", true), (" beta ", true), ("Bearer alpha", false)] {
+            assert_eq!(key(Some(header.as_bytes()), &tokens), good, "{header}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A whole answer from its events.
 
-use gristmill_core::event::{Event, Finish, Timings, TokenInfo, Usage};
+use gristmill_core::event::{Event, Finish, Timings, TokenInfo, ToolStart, Usage};
 
 use crate::ids;
 
@@ -17,6 +17,27 @@ pub struct Call {
     pub arguments: String,
     /// Whether it is complete.
     pub ended: bool,
+}
+
+impl Call {
+    /// A call that has just begun; an id is made for one that has none.
+    #[must_use]
+    pub fn begin(start: ToolStart) -> Self {
+        let id = if start.id.is_empty() { ids::fresh("call_", 8) } else { start.id };
+        Self { index: start.index, id, name: start.name, ..Self::default() }
+    }
+}
+
+/// What an answer's events are put together into.
+pub trait Collect: Default {
+    /// Adds a batch of events.
+    fn take(&mut self, events: Vec<Event>);
+}
+
+impl Collect for Whole {
+    fn take(&mut self, events: Vec<Event>) {
+        events.into_iter().for_each(|event| self.push(event));
+    }
 }
 
 /// Everything an answer has said so far.
@@ -45,15 +66,7 @@ impl Whole {
             Event::Text(text) => self.text.push_str(&text),
             Event::Reasoning(text) => self.reasoning.push_str(&text),
             Event::Tokens(tokens) => self.tokens.extend(tokens),
-            Event::ToolStart(start) => {
-                let id = if start.id.is_empty() { ids::fresh("call_", 8) } else { start.id };
-                self.calls.push(Call {
-                    index: start.index,
-                    id,
-                    name: start.name,
-                    ..Call::default()
-                });
-            }
+            Event::ToolStart(start) => self.calls.push(Call::begin(start)),
             Event::ToolArguments(index, piece) => {
                 if let Some(call) = self.call(index) {
                     call.arguments.push_str(&piece);

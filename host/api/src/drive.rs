@@ -7,6 +7,7 @@
 use std::{collections::VecDeque, panic::AssertUnwindSafe, sync::Arc};
 
 use axum::{
+    Json,
     body::{Body, Bytes},
     http::{HeaderValue, header},
     response::{IntoResponse, Response},
@@ -14,8 +15,9 @@ use axum::{
 use futures_util::{FutureExt, Stream, stream};
 use gristmill_core::{Code, Error, Result, event::Event, request::Request};
 use gristmill_router::{Answer, KeepAlive, Plan, Provenance};
+use serde_json::Value;
 
-use crate::{account::Account, collect::Whole, error::Failure, state::AppState};
+use crate::{account::Account, collect::Collect, error::Failure, state::AppState};
 
 /// Most events taken from an answer at a time.
 const BATCH: u32 = 64;
@@ -33,6 +35,19 @@ pub trait Encoder: Send + 'static {
 
     /// The bytes for a failure; nothing follows them.
     fn error(&mut self, error: &Error) -> String;
+}
+
+/// A server-sent event without a name.
+#[must_use]
+pub fn frame(value: &Value) -> String {
+    format!("data: {value}\n\n")
+}
+
+/// A server-sent event named by the value's `type`.
+#[must_use]
+pub fn named_frame(value: &Value) -> String {
+    let name = value.get("type").and_then(Value::as_str).unwrap_or_default();
+    format!("event: {name}\ndata: {value}\n\n")
 }
 
 /// The choices of one HTTP request, computed one after the other.
@@ -138,17 +153,25 @@ impl Driver {
     ///
     /// # Errors
     /// As [`Driver::next`].
-    pub async fn whole(&mut self) -> Result<Vec<Whole>> {
-        let mut wholes: Vec<Whole> = Vec::new();
+    pub async fn whole<T: Collect>(&mut self) -> Result<Vec<T>> {
+        let mut wholes: Vec<T> = Vec::new();
         while let Some((choice, events)) = self.next().await? {
             while wholes.len() <= choice {
-                wholes.push(Whole::default());
+                wholes.push(T::default());
             }
             if let Some(whole) = wholes.get_mut(choice) {
-                events.into_iter().for_each(|event| whole.push(event));
+                whole.take(events);
             }
         }
         Ok(wholes)
+    }
+
+    /// The one choice there is, whole.
+    ///
+    /// # Errors
+    /// As [`Driver::next`].
+    pub async fn only<T: Collect>(&mut self) -> Result<T> {
+        Ok(self.whole().await?.pop().unwrap_or_default())
     }
 
     /// A streamed response. A failure before the first events is a failure of the request; later
@@ -211,6 +234,15 @@ fn frames(
             }
         }
     })
+}
+
+/// A whole answer, with the headers that every answer of a model has.
+#[must_use]
+pub fn json_answer(value: Value, provenance: &Provenance, unused: &[String]) -> Response {
+    let mut response = Json(value).into_response();
+    name_source(&mut response, provenance);
+    name_unused(&mut response, unused);
+    response
 }
 
 /// Says in headers who answers.

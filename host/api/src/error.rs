@@ -18,38 +18,65 @@ pub enum Dialect {
     Ollama,
     /// `{"error": {"message", "type", "param", "code"}}`.
     OpenAi,
+    /// `{"type": "error", "error": {"type", "message"}, "request_id"}`.
+    Anthropic,
 }
+
+/// Routes outside `/v1` that answer as the servers do from which clients know them: with an object.
+const OBJECTS: [&str; 5] = ["/rerank", "/reranking", "/tokenize", "/detokenize", "/apply-template"];
 
 impl Dialect {
     /// The dialect of a path.
     #[must_use]
     pub fn of(path: &str) -> Self {
-        if path == "/v1" || path.starts_with("/v1/") { Self::OpenAi } else { Self::Ollama }
+        if path == "/v1/messages" || path.starts_with("/v1/messages/") {
+            Self::Anthropic
+        } else if path == "/v1" || path.starts_with("/v1/") || OBJECTS.contains(&path) {
+            Self::OpenAi
+        } else {
+            Self::Ollama
+        }
     }
 
-    /// The envelope.
+    /// The envelope. `request_id` is for the dialect that repeats it in the body.
     #[must_use]
-    pub fn body(self, error: &Error) -> Value {
+    pub fn body(self, error: &Error, request_id: &str) -> Value {
         match self {
             Self::Ollama => json!({ "error": error.message }),
-            Self::OpenAi => {
+            Self::OpenAi => json!({ "error": object(error) }),
+            Self::Anthropic => {
                 let mut inner = Map::new();
+                inner.insert("type".into(), json!(family(status(&error.code))));
                 inner.insert("message".into(), json!(error.message));
-                inner.insert("type".into(), json!(kind(status(&error.code))));
-                inner.insert("param".into(), json!(error.detail("field")));
-                inner.insert("code".into(), json!(word(error)));
-                let details: Map<_, _> = error
-                    .details
-                    .iter()
-                    .filter(|(name, _)| name != "field")
-                    .map(|(name, value)| (name.clone(), json!(value)))
-                    .collect();
-                if !details.is_empty() {
-                    inner.insert("details".into(), Value::Object(details));
-                }
-                json!({ "error": inner })
+                details(&mut inner, error);
+                json!({ "type": "error", "error": inner, "request_id": request_id })
             }
         }
+    }
+}
+
+/// OpenAI's error object.
+#[must_use]
+pub fn object(error: &Error) -> Map<String, Value> {
+    let mut inner = Map::new();
+    inner.insert("message".into(), json!(error.message));
+    inner.insert("type".into(), json!(kind(status(&error.code))));
+    inner.insert("param".into(), json!(error.detail("field")));
+    inner.insert("code".into(), json!(word(error)));
+    details(&mut inner, error);
+    inner
+}
+
+/// Numbers and names behind an error, where there are any.
+fn details(inner: &mut Map<String, Value>, error: &Error) {
+    let details: Map<_, _> = error
+        .details
+        .iter()
+        .filter(|(name, _)| name != "field")
+        .map(|(name, value)| (name.clone(), json!(value)))
+        .collect();
+    if !details.is_empty() {
+        inner.insert("details".into(), Value::Object(details));
     }
 }
 
@@ -73,9 +100,9 @@ impl Failure {
 
     /// The answer in a dialect.
     #[must_use]
-    pub fn render(&self, dialect: Dialect) -> Response {
+    pub fn render(&self, dialect: Dialect, request_id: &str) -> Response {
         let status = status(&self.0.code);
-        let mut response = (status, Json(dialect.body(&self.0))).into_response();
+        let mut response = (status, Json(dialect.body(&self.0, request_id))).into_response();
         let headers = response.headers_mut();
         headers.insert(
             header::CONTENT_TYPE,
@@ -148,8 +175,23 @@ fn kind(status: StatusCode) -> &'static str {
     }
 }
 
+/// Anthropic's type for a status.
+fn family(status: StatusCode) -> &'static str {
+    match status.as_u16() {
+        401 => "authentication_error",
+        403 => "permission_error",
+        404 => "not_found_error",
+        408 | 504 => "timeout_error",
+        413 => "request_too_large",
+        503 => "overloaded_error",
+        code if code < 500 => "invalid_request_error",
+        _ => "api_error",
+    }
+}
+
 /// OpenAI's word where it has one, otherwise the domain's own.
-fn word(error: &Error) -> String {
+#[must_use]
+pub fn word(error: &Error) -> String {
     match &error.code {
         Code::NotFound if error.detail("model").is_some() => "model_not_found".to_owned(),
         Code::ContextOverflow => "context_length_exceeded".to_owned(),

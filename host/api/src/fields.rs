@@ -40,6 +40,19 @@ pub fn refused(field: &str, what: impl AsRef<str>) -> Error {
     Error::unsupported(format!("{field} {}", what.as_ref())).with("field", field)
 }
 
+/// Refuses what nobody took.
+///
+/// # Errors
+/// `unsupported` with the full names.
+pub fn nothing_left(fields: &Fields) -> Result<()> {
+    let left = fields.left();
+    match left.first() {
+        None => Ok(()),
+        Some(first) => Err(Error::unsupported(format!("not supported here: {}", left.join(", ")))
+            .with("field", first)),
+    }
+}
+
 impl Fields {
     /// The body of a request.
     ///
@@ -64,6 +77,18 @@ impl Fields {
             Value::Object(map) => Ok(Self { path: path.to_owned(), map }),
             other => Err(wrong(path, format!("must be an object, got {}", kind(&other)))),
         }
+    }
+
+    /// Whether a field is there.
+    #[must_use]
+    pub fn has(&self, field: &str) -> bool {
+        self.map.get(field).is_some_and(|value| !value.is_null())
+    }
+
+    /// What is left, as it was.
+    #[must_use]
+    pub fn into_value(self) -> Value {
+        Value::Object(self.map)
     }
 
     /// The full name of a field of this object.
@@ -228,6 +253,29 @@ impl Fields {
             ));
         }
         Ok(stops)
+    }
+
+    /// Takes a JSON Schema: an object, as text with its keys in the caller's order.
+    ///
+    /// # Errors
+    /// `invalid-request` for another type.
+    pub fn schema(&mut self, field: &str) -> Result<Option<String>> {
+        match self.take(field) {
+            None => Ok(None),
+            Some(schema @ Value::Object(_)) => Ok(Some(schema.to_string())),
+            Some(other) => Err(self.must(field, "be a JSON schema object", &other)),
+        }
+    }
+
+    /// Takes an array whose items must be objects.
+    ///
+    /// # Errors
+    /// `invalid-request` for another type.
+    pub fn objects(&mut self, field: &str) -> Result<Option<Vec<Self>>> {
+        let path = self.name(field);
+        let Some(items) = self.array(field)? else { return Ok(None) };
+        let object = |(place, item)| Self::at(&format!("{path}[{place}]"), item);
+        items.into_iter().enumerate().map(object).collect::<Result<_>>().map(Some)
     }
 
     /// Takes fields that are allowed and change nothing; the full names of those that were there.

@@ -36,8 +36,12 @@ use crate::{
 };
 
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// Anthropic's name of the same.
+static PLAIN_REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
+/// Where Anthropic's clients put their key.
+static API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
-const EXPOSED: &str = "x-request-id, x-gristmill-model, x-gristmill-backend, x-gristmill-digest, \
+const EXPOSED: &str = "x-request-id, request-id, x-gristmill-model, x-gristmill-backend, x-gristmill-digest, \
                        x-gristmill-generation, x-gristmill-unused, x-gristmill-error, retry-after";
 
 /// The one middleware.
@@ -107,10 +111,13 @@ fn admit(state: &AppState, request: &Request) -> Result<Option<Response>, Failur
         }
     }
     let open = config.tokens.is_empty() || request.uri().path() == "/healthz";
+    let bytes = |name: &HeaderName| headers.get(name).map(HeaderValue::as_bytes);
     if !open
-        && !access::bearer(headers.get(AUTHORIZATION).map(HeaderValue::as_bytes), &config.tokens)
+        && !access::bearer(bytes(&AUTHORIZATION), &config.tokens)
+        && !access::key(bytes(&API_KEY), &config.tokens)
     {
-        return Err(Failure::http("unauthorized", "a valid bearer token is required"));
+        let message = "a valid token is required, as a bearer token or in x-api-key";
+        return Err(Failure::http("unauthorized", message));
     }
     Ok(None)
 }
@@ -141,7 +148,7 @@ fn finish(
 ) -> Response {
     if let Some(failure) = response.extensions_mut().remove::<Failure>() {
         account.fail(&failure.0);
-        let old = std::mem::replace(&mut response, failure.render(dialect));
+        let old = std::mem::replace(&mut response, failure.render(dialect, &account.id));
         for name in [ALLOW] {
             if let Some(value) = old.headers().get(&name) {
                 response.headers_mut().insert(name, value.clone());
@@ -151,6 +158,9 @@ fn finish(
     account.status(response.status().as_u16());
     let headers = response.headers_mut();
     if let Ok(id) = HeaderValue::from_str(&account.id) {
+        if dialect == Dialect::Anthropic {
+            headers.insert(PLAIN_REQUEST_ID.clone(), id.clone());
+        }
         headers.insert(REQUEST_ID.clone(), id);
     }
     if let Some(origin) = origin {

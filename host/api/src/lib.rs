@@ -14,6 +14,8 @@
 
 pub mod access;
 pub mod account;
+pub mod anthropic;
+pub mod blocks;
 pub mod body;
 pub mod collect;
 pub mod control;
@@ -27,8 +29,11 @@ pub mod media;
 pub mod metrics;
 pub mod ollama;
 pub mod openai;
+pub mod rerank;
+pub mod responses;
 pub mod server;
 pub mod state;
+pub mod tokens;
 
 pub use access::check_bind;
 pub use server::{ServeConfig, serve};
@@ -41,6 +46,10 @@ pub fn app(state: AppState) -> Router {
     Router::new()
         .merge(ollama::routes())
         .merge(openai::routes())
+        .merge(responses::routes())
+        .merge(anthropic::routes())
+        .merge(rerank::routes())
+        .merge(tokens::routes())
         .route("/healthz", get(control::healthz))
         .route("/readyz", get(control::readyz))
         .route("/metrics", get(control::metrics))

@@ -6,7 +6,10 @@ use futures_util::future::BoxFuture;
 use gristmill_router::{Check, Router};
 use tokio::sync::Semaphore;
 
-use crate::metrics::Metrics;
+use crate::{
+    metrics::Metrics,
+    responses::store::{Bounds, Store},
+};
 
 /// What the API is told at the start.
 #[derive(Debug, Clone)]
@@ -27,6 +30,8 @@ pub struct ApiConfig {
     pub hosts: Vec<String>,
     /// Whether the listener is bound to loopback, so that the `Host` header is checked.
     pub loopback: bool,
+    /// How much is kept of finished responses.
+    pub responses: Bounds,
     /// This build's version.
     pub version: String,
 }
@@ -42,6 +47,7 @@ impl Default for ApiConfig {
             origins: Vec::new(),
             hosts: Vec::new(),
             loopback: true,
+            responses: Bounds::default(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
         }
     }
@@ -73,6 +79,8 @@ pub struct Shared {
     pub metrics: Arc<Metrics>,
     /// The truth behind `/readyz`.
     pub readiness: Arc<dyn Readiness>,
+    /// Responses that may be continued.
+    pub responses: Store,
     /// Body bytes that may still be taken in, in KiB.
     pub(crate) budget: Arc<Semaphore>,
 }
@@ -93,9 +101,11 @@ impl AppState {
         readiness: Arc<dyn Readiness>,
     ) -> Self {
         let budget = (config.body_budget >> 10).clamp(1, Semaphore::MAX_PERMITS);
+        let responses = Store::new(config.responses);
         Self(Arc::new(Shared {
             router,
             config,
+            responses,
             metrics: Arc::new(Metrics::default()),
             readiness,
             budget: Arc::new(Semaphore::new(budget)),

@@ -189,6 +189,12 @@ impl Model for Handle {
         prompt::render(&self.core, messages, tools, options)
     }
 
+    async fn prompt(&self, request: Request) -> Result<(Vec<u32>, String)> {
+        prompt::refuse(&self.core, &request)?;
+        let core = Arc::clone(&self.core);
+        blocking(move || prompt::tokens(&core, &request)).await
+    }
+
     async fn generate(&self, request: Request) -> Result<Box<dyn Decoding>> {
         prompt::refuse(&self.core, &request)?;
         let limit = limit(&self.core, &request)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use gristmill_core::{
-    Extras, Result,
+    Error, Extras, Result,
     capability::ModelInfo,
     event::Event,
     request::{EmbedRequest, Embeddings, Message, Ranked, Request, RerankRequest, Tool},
@@ -71,6 +71,16 @@ pub trait Model: Send + Sync {
         tools: &[Tool],
         options: &Extras,
     ) -> Result<(Vec<u32>, String)>;
+
+    /// What [`Model::generate`] would read for this request: tokens, and the text they stand for.
+    ///
+    /// # Errors
+    /// As [`Model::generate`] before it begins, without `context-overflow` and `busy`; `unsupported`
+    /// where an engine cannot say.
+    async fn prompt(&self, request: Request) -> Result<(Vec<u32>, String)> {
+        let message = "this engine does not say what it would read";
+        Err(Error::unsupported(message).with("model", request.model))
+    }
 
     /// The whole way of an ordinary answer: render, prefill, decode, parse.
     ///

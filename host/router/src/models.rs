@@ -4,7 +4,9 @@
 use std::{ops::ControlFlow, sync::Arc, time::SystemTime};
 
 use async_trait::async_trait;
-use gristmill_core::{Error, Extras, Result, capability::ModelInfo, program::Metadata};
+use gristmill_core::{
+    Error, Extras, Result, capability::ModelInfo, program::Metadata, request::Request,
+};
 use gristmill_engine::runtime::{Loaded, Runtime};
 
 use crate::keep::KeepAlive;
@@ -134,6 +136,15 @@ pub trait Residency: Send + Sync {
 
     /// Lets go of a model once nothing uses it. Whether it was loaded.
     async fn unload(&self, id: &str) -> bool;
+
+    /// What a stored model would read for this request: tokens, and the text they stand for.
+    ///
+    /// # Errors
+    /// As [`Runtime::open`] and the engine's own; `unsupported` without a native engine.
+    async fn prompt(&self, request: Request) -> Result<(Vec<u32>, String)> {
+        let message = "this host has no native engine, and only one says what it reads";
+        Err(Error::unsupported(message).with("model", request.model))
+    }
 }
 
 /// A host without native engines.
@@ -169,6 +180,13 @@ impl Residency for Engines {
         match self.0.first() {
             Some(engine) => engine.open(id).await.map(drop),
             None => Ok(()),
+        }
+    }
+
+    async fn prompt(&self, request: Request) -> Result<(Vec<u32>, String)> {
+        match self.0.first() {
+            Some(engine) => engine.open(&request.model).await?.prompt(request).await,
+            None => NoResidency.prompt(request).await,
         }
     }
 

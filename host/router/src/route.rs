@@ -7,7 +7,10 @@ use gristmill_core::{
     Error, Result,
     capability::{Claim, ModelInfo, Support},
     event::Event,
-    request::{EmbedRequest, Embeddings, Part, Prompt, Reasoning, Request, ToolChoice},
+    request::{
+        EmbedRequest, Embeddings, Part, Prompt, Ranked, Reasoning, Request, RerankRequest,
+        ToolChoice,
+    },
 };
 use gristmill_engine::runtime::Loaded;
 use gristmill_sandbox::backend::{Backend, Generation as Running};
@@ -111,20 +114,21 @@ impl Plan {
     /// # Errors
     /// `unsupported` with the details `field` and `capability`.
     pub fn check(&self, request: &Request) -> Result<()> {
-        for (capability, field, noun) in needs(request) {
-            let reason = match self.claim(capability).map(|claim| &claim.support) {
-                Some(Support::Unsupported(reason)) => format!(": {}", reason.detail),
-                Some(Support::Unknown) => ": nobody knows whether it works".to_owned(),
-                _ => continue,
-            };
-            return Err(Error::unsupported(format!(
-                "\"{}\" does not support {noun}{reason}",
-                self.info.id
-            ))
+        needs(request)
+            .into_iter()
+            .try_for_each(|(capability, field, noun)| self.offers(capability, field, noun))
+    }
+
+    /// Refuses one capability, if it was declared impossible.
+    fn offers(&self, capability: &str, field: &str, noun: &str) -> Result<()> {
+        let reason = match self.claim(capability).map(|claim| &claim.support) {
+            Some(Support::Unsupported(reason)) => format!(": {}", reason.detail),
+            Some(Support::Unknown) => ": nobody knows whether it works".to_owned(),
+            _ => return Ok(()),
+        };
+        Err(Error::unsupported(format!("\"{}\" does not support {noun}{reason}", self.info.id))
             .with("field", field)
-            .with("capability", capability));
-        }
-        Ok(())
+            .with("capability", capability))
     }
 }
 
@@ -358,6 +362,55 @@ impl Router {
         let _permit = plan.slot.queue(&plan.info.id).admit().await?;
         let answer = plan.generation.backend.embed(request).await;
         answer.map_err(|error| plan.provenance().naming(error))
+    }
+
+    /// Documents by relevance, best first.
+    ///
+    /// # Errors
+    /// As [`Plan::check`]; `busy`; the back-end's own error.
+    pub async fn rerank(&self, plan: &Plan, mut request: RerankRequest) -> Result<Vec<Ranked>> {
+        plan.offers("reranking", "model", "reranking")?;
+        request.model.clone_from(&plan.info.id);
+        let _lease = self.lease(plan, None);
+        let _permit = plan.slot.queue(&plan.info.id).admit().await?;
+        plan.generation.backend.rerank(request).await
+    }
+
+    /// Tokens of a text. `special`: spellings of special tokens become those tokens.
+    ///
+    /// # Errors
+    /// The back-end's own error.
+    pub async fn tokenize(&self, plan: &Plan, text: &str, special: bool) -> Result<Vec<u32>> {
+        let _lease = self.lease(plan, None);
+        plan.generation.backend.tokenize(&plan.info.id, text, special).await
+    }
+
+    /// The bytes that tokens stand for.
+    ///
+    /// # Errors
+    /// The back-end's own error.
+    pub async fn detokenize(&self, plan: &Plan, tokens: &[u32]) -> Result<Vec<u8>> {
+        let _lease = self.lease(plan, None);
+        plan.generation.backend.detokenize(&plan.info.id, tokens).await
+    }
+
+    /// What the model would read for this request: tokens, and the text they stand for. Nothing is
+    /// generated.
+    ///
+    /// # Errors
+    /// As [`Plan::check`]; `unsupported` for a model of a bridge, whose server keeps this to itself;
+    /// the engine's own error.
+    pub async fn prompt(&self, plan: &Plan, mut request: Request) -> Result<(Vec<u32>, String)> {
+        plan.check(&request)?;
+        request.model.clone_from(&plan.info.id);
+        let Some(_lease) = self.lease(plan, None) else {
+            return Err(Error::unsupported(format!(
+                "the back-end \"{}\" does not say what \"{}\" reads: it tells neither the rendered prompt nor its tokens",
+                plan.slot.name, plan.info.id
+            ))
+            .with("field", "model"));
+        };
+        self.residency.prompt(request).await
     }
 
     /// Brings a stored model into memory; a model of a bridge is its server's to load.

@@ -129,7 +129,7 @@ impl Encoder for Lines {
     }
 
     fn error(&mut self, error: &Error) -> String {
-        format!("{}\n", Dialect::Ollama.body(error))
+        format!("{}\n", Dialect::Ollama.body(error, ""))
     }
 }
 

@@ -109,9 +109,8 @@ async fn run(state: AppState, account: Arc<Account>, form: Form, call: decode::C
         };
         driver.stream(Lines::new(form, call.model, clock)).await?
     } else {
-        let wholes = driver.whole().await?;
-        let first = wholes.first().ok_or_else(|| Error::internal("there is no answer"))?;
-        let mut response = json_response(whole(form, &call.model, first, stamp(&account)));
+        let answer = driver.only().await?;
+        let mut response = json_response(whole(form, &call.model, &answer, stamp(&account)));
         name_source(&mut response, &provenance);
         response
     };
@@ -312,7 +311,7 @@ impl Pull {
             Ok(_) => json!({ "status": "success" }),
             Err(error) => {
                 self.account.fail(&error);
-                Dialect::Ollama.body(&error)
+                Dialect::Ollama.body(&error, "")
             }
         })
     }

@@ -6,18 +6,18 @@
 use base64::{Engine, engine::general_purpose::STANDARD};
 use gristmill_core::{
     Error, Result,
-    request::{Constraint, Prompt, Reasoning, Request, ToolChoice},
+    request::{Constraint, Prompt, Reasoning, Request, Tool, ToolChoice},
 };
 use serde_json::Value;
 
 use super::messages;
 use crate::{
-    fields::{Fields, kind, refused, wrong},
+    fields::{Fields, kind, nothing_left, refused, wrong},
     ollama::decode::tools,
 };
 
 /// Fields of account keeping, caching and transport: the answer is the same with or without them.
-const HARMLESS: [&str; 9] = [
+pub const HARMLESS: [&str; 9] = [
     "user",
     "metadata",
     "store",
@@ -29,6 +29,8 @@ const HARMLESS: [&str; 9] = [
     "prediction",
 ];
 
+/// How much to think, besides not at all.
+pub const LEVELS: [&str; 6] = ["minimal", "low", "medium", "high", "xhigh", "max"];
 /// Most choices of one request, over all its prompts.
 const MOST_CHOICES: usize = 128;
 /// Most stop strings.
@@ -215,15 +217,18 @@ pub fn packed(row: &[f32]) -> String {
     STANDARD.encode(bytes)
 }
 
-/// Reads what both generating routes share.
-fn finish(mut fields: Fields, model: String, mut request: Request) -> Result<Call> {
+/// Reads how tokens are chosen, and what stops them.
+///
+/// # Errors
+/// `invalid-request` naming the field.
+pub fn sampling(fields: &mut Fields, request: &mut Request) -> Result<()> {
     let sampling = &mut request.sampling;
     sampling.temperature = fields.number("temperature", 0.0..=2.0)?;
     sampling.top_p = fields.number("top_p", 0.0..=1.0)?;
     sampling.presence_penalty = fields.number("presence_penalty", -2.0..=2.0)?;
     sampling.frequency_penalty = fields.number("frequency_penalty", -2.0..=2.0)?;
     sampling.seed = fields.integer("seed", i64::MIN..=i64::MAX)?.map(i64::cast_unsigned);
-    sampling.logit_bias = logit_bias(&mut fields)?;
+    sampling.logit_bias = logit_bias(fields)?;
     // Not OpenAI's, but sent by clients of other local servers.
     sampling.top_k = fields
         .integer("top_k", -1..=i64::from(u32::MAX))?
@@ -231,6 +236,12 @@ fn finish(mut fields: Fields, model: String, mut request: Request) -> Result<Cal
     sampling.min_p = fields.number("min_p", 0.0..=1.0)?;
     sampling.repeat_penalty = fields.number("repetition_penalty", 0.0..=f32::MAX)?;
     request.stop = fields.stops("stop", MOST_STOPS)?;
+    Ok(())
+}
+
+/// Reads what both generating routes share.
+fn finish(mut fields: Fields, model: String, mut request: Request) -> Result<Call> {
+    sampling(&mut fields, &mut request)?;
     let stream = fields.flag("stream")?.unwrap_or(false);
     let mut include_usage = false;
     if let Some(mut options) = fields.object("stream_options")? {
@@ -252,15 +263,6 @@ fn finish(mut fields: Fields, model: String, mut request: Request) -> Result<Cal
         per_prompt: 1,
         unused,
     })
-}
-
-fn nothing_left(fields: &Fields) -> Result<()> {
-    let left = fields.left();
-    match left.first() {
-        None => Ok(()),
-        Some(first) => Err(Error::unsupported(format!("not supported here: {}", left.join(", ")))
-            .with("field", first)),
-    }
 }
 
 /// `count` choices of each request. A seed is counted up, so that they differ and can be repeated.
@@ -328,11 +330,19 @@ fn tool_choice(fields: &mut Fields, request: &Request) -> Result<ToolChoice> {
             ToolChoice::Named(function.required("name")?)
         }
     };
+    settled(choice, &request.tools)
+}
+
+/// A choice that the tools on offer allow.
+///
+/// # Errors
+/// `invalid-request` for a forced call without tools, or of a tool that is not there.
+pub fn settled(choice: ToolChoice, tools: &[Tool]) -> Result<ToolChoice> {
     match &choice {
-        ToolChoice::Required | ToolChoice::Named(_) if request.tools.is_empty() => {
+        ToolChoice::Required | ToolChoice::Named(_) if tools.is_empty() => {
             Err(wrong("tool_choice", "needs tools"))
         }
-        ToolChoice::Named(name) if !request.tools.iter().any(|tool| tool.name == *name) => {
+        ToolChoice::Named(name) if !tools.iter().any(|tool| tool.name == *name) => {
             Err(wrong("tool_choice", "names a tool that is not in tools"))
         }
         _ => Ok(choice),
@@ -369,7 +379,6 @@ fn response_format(fields: &mut Fields) -> Result<Option<Constraint>> {
 /// `reasoning_effort`, `reasoning.effort`, or the switch that local servers have in
 /// `chat_template_kwargs.enable_thinking`.
 fn reasoning(fields: &mut Fields) -> Result<Reasoning> {
-    const LEVELS: [&str; 6] = ["minimal", "low", "medium", "high", "xhigh", "max"];
     let mut effort = fields.string("reasoning_effort")?.map(|effort| ("reasoning_effort", effort));
     if let Some(mut object) = fields.object("reasoning")? {
         if let Some(inner) = object.string("effort")? {
@@ -432,7 +441,11 @@ fn prompts(value: Option<Value>) -> Result<Vec<Prompt>> {
     }
 }
 
-fn tokens(path: &str, items: Vec<Value>) -> Result<Vec<u32>> {
+/// Token ids, at least one.
+///
+/// # Errors
+/// `invalid-request` naming `path`.
+pub fn tokens(path: &str, items: Vec<Value>) -> Result<Vec<u32>> {
     if items.is_empty() {
         return Err(wrong(path, "is empty"));
     }

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     collect::{Call, Piece, Whole, join},
-    drive::Encoder,
+    drive::{Encoder, frame},
     error::Dialect,
 };
 
@@ -172,8 +172,14 @@ fn chat_logprobs(tokens: &[TokenInfo]) -> Value {
     if tokens.is_empty() {
         return Value::Null;
     }
+    json!({ "content": logprobs(tokens), "refusal": null })
+}
+
+/// Log probabilities, an object for each token.
+#[must_use]
+pub fn logprobs(tokens: &[TokenInfo]) -> Vec<Value> {
     let one = |bytes: &[u8], logprob: f32| json!({ "token": String::from_utf8_lossy(bytes), "logprob": logprob, "bytes": bytes });
-    let content: Vec<_> = tokens
+    tokens
         .iter()
         .map(|token| {
             let mut value = one(&token.bytes, token.logprob);
@@ -184,8 +190,7 @@ fn chat_logprobs(tokens: &[TokenInfo]) -> Value {
             }
             value
         })
-        .collect();
-    json!({ "content": content, "refusal": null })
+        .collect()
 }
 
 /// `offset` counts characters from the beginning of the choice's text.
@@ -361,10 +366,6 @@ impl Stream {
     }
 }
 
-fn frame(value: &Value) -> String {
-    format!("data: {value}\n\n")
-}
-
 impl Encoder for Stream {
     fn content_type(&self) -> &'static str {
         "text/event-stream"
@@ -388,6 +389,6 @@ impl Encoder for Stream {
     }
 
     fn error(&mut self, error: &Error) -> String {
-        frame(&Dialect::OpenAi.body(error))
+        frame(&Dialect::OpenAi.body(error, ""))
     }
 }

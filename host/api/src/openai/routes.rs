@@ -73,7 +73,7 @@ async fn run(state: AppState, account: Arc<Account>, form: Form, call: Call) -> 
     account.model(&plan.provenance().model);
     let mut echo = Vec::with_capacity(call.echo.len());
     for prompt in call.echo {
-        echo.push(prompt_text(&plan, prompt).await?);
+        echo.push(prompt_text(&state, &plan, prompt).await?);
     }
     let provenance = plan.provenance();
     let hex = provenance.digest.strip_prefix("sha256:").unwrap_or(&provenance.digest);
@@ -105,11 +105,11 @@ async fn run(state: AppState, account: Arc<Account>, form: Form, call: Call) -> 
 }
 
 /// What a prompt reads like, for `echo`.
-async fn prompt_text(plan: &Plan, prompt: Prompt) -> Domain<String> {
+async fn prompt_text(state: &AppState, plan: &Plan, prompt: Prompt) -> Domain<String> {
     match prompt {
         Prompt::Text(text) | Prompt::Infill(text, _) => Ok(text),
         Prompt::Tokens(tokens) => {
-            let bytes = plan.backend().detokenize(&plan.info().id, &tokens).await?;
+            let bytes = state.router.detokenize(plan, &tokens).await?;
             Ok(String::from_utf8_lossy(&bytes).into_owned())
         }
         Prompt::Chat(_) => Ok(String::new()),
@@ -129,7 +129,7 @@ async fn embeddings(
         inputs.push(match input {
             Input::Text(text) => text,
             Input::Tokens(tokens) => {
-                let bytes = plan.backend().detokenize(&plan.info().id, &tokens).await?;
+                let bytes = state.router.detokenize(&plan, &tokens).await?;
                 String::from_utf8(bytes).map_err(|_| {
                     wrong(
                         &format!("input[{place}]"),
@@ -238,6 +238,8 @@ fn entry(id: &str, record: &Record) -> Value {
     })
 }
 
-fn seconds(time: SystemTime) -> u64 {
+/// Seconds since 1970.
+#[must_use]
+pub fn seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }

@@ -28,9 +28,9 @@ use gristmill_api::{ApiConfig, AppState, ServeConfig, app, serve};
 use gristmill_core::{
     Error, Result,
     capability::{Claim, Descriptor, ModelInfo, Readiness},
-    event::{Event, Finish, Timings, Usage},
+    event::{Event, Finish, Timings, ToolStart, Usage},
     program::{Metadata, TensorInfo, Value as Datum},
-    request::{EmbedRequest, Embeddings, Ranked, Request, RerankRequest},
+    request::{EmbedRequest, Embeddings, Part, Prompt, Ranked, Request, RerankRequest},
 };
 use gristmill_engine::runtime::Loaded;
 use gristmill_router::{
@@ -110,6 +110,8 @@ pub struct Double {
     /// Bytes of text handed out, per generation in order of beginning.
     pub pulled: Mutex<Vec<Arc<AtomicU64>>>,
     pub vectors: Mutex<Option<Embeddings>>,
+    pub ranks: Mutex<Result<Vec<Ranked>>>,
+    pub reranks: Mutex<Vec<RerankRequest>>,
 }
 
 impl Double {
@@ -124,6 +126,8 @@ impl Double {
             begun: watch::Sender::new(0),
             pulled: Mutex::default(),
             vectors: Mutex::default(),
+            ranks: Mutex::new(Err(Error::unsupported("no ranking"))),
+            reranks: Mutex::default(),
         })
     }
 
@@ -239,8 +243,9 @@ impl Backend for Double {
         Ok(self.vectors.lock().unwrap().clone().unwrap_or(made))
     }
 
-    async fn rerank(&self, _: RerankRequest) -> Result<Vec<Ranked>> {
-        Err(Error::unsupported("no ranking"))
+    async fn rerank(&self, request: RerankRequest) -> Result<Vec<Ranked>> {
+        self.reranks.lock().unwrap().push(request);
+        self.ranks.lock().unwrap().clone()
     }
 
     async fn tokenize(&self, _: &str, text: &str, _: bool) -> Result<Vec<u32>> {
@@ -376,6 +381,29 @@ impl Residency for Memory {
         Ok(())
     }
 
+    /// Renders `role: text` lines with `=`, and words in front for tools; a token is a byte.
+    async fn prompt(&self, request: Request) -> Result<(Vec<u32>, String)> {
+        let mut text = format!("<{}>", request.model);
+        for tool in &request.tools {
+            text.push_str(&format!("[{}]", tool.name));
+        }
+        match &request.prompt {
+            Prompt::Chat(messages) => {
+                for message in messages {
+                    let said = message.content.iter().map(|part| match part {
+                        Part::Text(text) => text.as_str(),
+                        _ => "?",
+                    });
+                    let said: String = said.collect();
+                    text.push_str(&format!("{}={said};", message.role.as_str()));
+                }
+            }
+            Prompt::Text(prompt) => text.push_str(prompt),
+            _ => return Err(Error::unsupported("no such prompt")),
+        }
+        Ok((text.bytes().map(u32::from).collect(), text))
+    }
+
     async fn unload(&self, id: &str) -> bool {
         let mut loaded = self.0.lock().unwrap();
         let before = loaded.len();
@@ -442,6 +470,23 @@ impl Reply {
         assert_eq!(frames.pop().as_deref(), Some("[DONE]"));
         frames.iter().map(|frame| serde_json::from_str(frame).unwrap()).collect()
     }
+}
+
+/// Named server-sent events: each has a name and data whose `type` is that name.
+pub fn events(text: &str) -> Vec<Value> {
+    assert!(text.ends_with("\n\n"));
+    let event = |frame: &str| {
+        let (name, data) = frame.split_once('\n').unwrap();
+        let value: Value = serde_json::from_str(data.strip_prefix("data: ").unwrap()).unwrap();
+        assert_eq!(name.strip_prefix("event: ").unwrap(), value["type"]);
+        value
+    };
+    text.trim_end().split("\n\n").map(event).collect()
+}
+
+/// The `type` of each.
+pub fn kinds(events: &[Value]) -> Vec<&str> {
+    events.iter().map(|event| event["type"].as_str().unwrap()).collect()
 }
 
 impl Bench {
@@ -520,7 +565,37 @@ pub fn request(path: &str, body: &Value) -> Vec<u8> {
     .into_bytes()
 }
 
-/// A chat in either dialect.
+/// A plan of single events.
+pub fn play(events: Vec<Event>) -> Play {
+    Play::Beats(events.into_iter().map(|event| Beat::Events(vec![event])).collect())
+}
+
+/// The beginning of a tool call.
+pub fn start(index: u32, id: &str, name: &str) -> Event {
+    Event::ToolStart(ToolStart { index, id: id.into(), name: name.into() })
+}
+
+/// More of its arguments.
+pub fn arguments(index: u32, piece: &str) -> Event {
+    Event::ToolArguments(index, piece.into())
+}
+
+/// The routes that answer to a conversation.
+pub const CHATS: [&str; 4] = ["/api/chat", "/v1/chat/completions", "/v1/responses", "/v1/messages"];
+
+/// A chat in the dialect of a route.
+pub fn ask_at(path: &str, stream: bool) -> Value {
+    match path {
+        "/v1/responses" => serde_json::json!({ "model": "tiny", "stream": stream, "input": "hi" }),
+        "/v1/messages" => serde_json::json!({
+            "model": "tiny", "stream": stream, "max_tokens": 100,
+            "messages": [{ "role": "user", "content": "hi" }],
+        }),
+        _ => ask(stream),
+    }
+}
+
+/// A chat in either of the two older dialects.
 pub fn ask(stream: bool) -> Value {
     serde_json::json!({
         "model": "tiny", "stream": stream, "messages": [{ "role": "user", "content": "hi" }],

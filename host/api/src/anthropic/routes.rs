@@ -1,0 +1,71 @@
+//! Anthropic's routes: decode, ask the router, encode. `anthropic-version` and `anthropic-beta` are
+//! not looked at: what a body says counts.
+
+use std::sync::Arc;
+
+use axum::{
+    Extension, Router,
+    extract::{Request, State},
+    response::Response,
+    routing::post,
+};
+use serde_json::json;
+
+use super::{
+    decode,
+    encode::{Head, Stream, whole},
+};
+use crate::{
+    account::Account,
+    body,
+    drive::{Driver, json_answer, name_unused},
+    error::Failure,
+    ids,
+    state::AppState,
+};
+
+type Answer = Result<Response, Failure>;
+
+/// Every route of the dialect.
+pub fn routes() -> Router<AppState> {
+    Router::new()
+        .route("/v1/messages", post(create))
+        .route("/v1/messages/count_tokens", post(count))
+}
+
+async fn create(
+    State(state): State<AppState>,
+    Extension(account): Extension<Arc<Account>>,
+    request: Request,
+) -> Answer {
+    let call = decode::create(body::json(&state, request).await?, &account.id)?;
+    let plan = state.router.resolve(&call.model).await?;
+    let head = Head {
+        id: ids::fresh("msg_", 24),
+        model: call.model,
+        stops: call.request.stop.clone(),
+        request_id: account.id.clone(),
+    };
+    let mut driver = Driver::new(state, account, plan, None, vec![call.request]);
+    if call.stream {
+        let mut response = driver.stream(Stream::new(head)).await?;
+        name_unused(&mut response, &call.unused);
+        return Ok(response);
+    }
+    let answer = whole(&head, &driver.only().await?);
+    Ok(json_answer(answer, &driver.provenance(), &call.unused))
+}
+
+/// How many tokens the model would read, to the token.
+async fn count(
+    State(state): State<AppState>,
+    Extension(account): Extension<Arc<Account>>,
+    request: Request,
+) -> Answer {
+    let call = decode::count(body::json(&state, request).await?, &account.id)?;
+    let plan = state.router.resolve(&call.model).await?;
+    account.model(&plan.provenance().model);
+    let (tokens, _) = state.router.prompt(&plan, call.request).await?;
+    let answer = json!({ "input_tokens": tokens.len() });
+    Ok(json_answer(answer, &plan.provenance(), &call.unused))
+}
