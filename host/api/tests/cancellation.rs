@@ -5,18 +5,16 @@ mod support;
 
 use gristmill_api::{ApiConfig, ServeConfig};
 use gristmill_router::Limits;
-use support::{Beat, Double, Play, ask, bench, bench_with, finish, text, within};
+use support::{Beat, CHATS, Double, Play, ask, ask_at, bench, bench_with, finish, text, within};
 use tokio::io::AsyncReadExt;
-
-const PATHS: [&str; 2] = ["/api/chat", "/v1/chat/completions"];
 
 #[tokio::test]
 async fn a_client_that_closes_a_running_stream_stops_it() {
     let play = Play::Beats(vec![Beat::Events(vec![text("Hel")]), Beat::Hang]);
     let bench = bench(Double::playing(play)).await;
     let server = bench.listen(ServeConfig::default()).await;
-    for path in PATHS {
-        let mut client = server.begin(path, &ask(true)).await;
+    for path in CHATS {
+        let mut client = server.begin(path, &ask_at(path, true)).await;
         within(client.read_exact(&mut [0; 15])).await.unwrap();
         assert_eq!(bench.double.alive(), 1);
         drop(client);
@@ -29,8 +27,8 @@ async fn a_client_that_closes_while_it_waits_for_the_first_word_stops_it() {
     for stream in [true, false] {
         let bench = bench(Double::playing(Play::Beats(vec![Beat::Hang]))).await;
         let server = bench.listen(ServeConfig::default()).await;
-        for (place, path) in PATHS.iter().enumerate() {
-            let client = server.begin(path, &ask(stream)).await;
+        for (place, path) in CHATS.iter().enumerate() {
+            let client = server.begin(path, &ask_at(path, stream)).await;
             bench.double.begun(place + 1).await;
             assert_eq!(bench.double.alive(), 1);
             drop(client);

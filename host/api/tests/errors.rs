@@ -15,13 +15,22 @@ use gristmill_core::{
     capability::{Claim, Reason, Support},
 };
 use serde_json::{Value, json};
-use support::{Beat, Bench, Double, Play, Reply, ask, bench, hello, text};
+use support::{Beat, Bench, CHATS, Double, Play, Reply, ask, ask_at, bench, hello, text};
+
+/// Routes outside `/v1` that answer with OpenAI's error object.
+const OBJECTS: [&str; 5] = ["/rerank", "/reranking", "/tokenize", "/detokenize", "/apply-template"];
 
 /// Checks the dialect's envelope and returns message and code.
 fn envelope(path: &str, reply: &Reply) -> (String, String) {
     let value = reply.json();
     assert!(reply.header("content-type").starts_with("application/json"), "{path}");
-    if path.starts_with("/v1") {
+    if path.starts_with("/v1/messages") {
+        assert_eq!(value["type"], "error", "{path}: {value}");
+        assert_eq!(value["request_id"], reply.header("x-request-id"));
+        let text = |field: &str| value["error"][field].as_str().unwrap_or_default().to_owned();
+        assert!(!text("message").is_empty() && text("type").ends_with(|c: char| c.is_alphabetic()));
+        (text("message"), reply.header("x-gristmill-error").replace('-', "_"))
+    } else if path.starts_with("/v1") || OBJECTS.contains(&path) {
         let error = value["error"].as_object().unwrap_or_else(|| panic!("{path}: {value}"));
         for field in ["message", "type", "param", "code"] {
             assert!(error.contains_key(field), "{path}: {field} is missing in {value}");
@@ -71,6 +80,16 @@ async fn bytes_that_are_no_request_are_refused_by_every_route() {
         "/v1/chat/completions",
         "/v1/completions",
         "/v1/embeddings",
+        "/v1/responses",
+        "/v1/responses/input_tokens",
+        "/v1/messages",
+        "/v1/messages/count_tokens",
+        "/v1/chat/completions/input_tokens",
+        "/v1/rerank",
+        "/rerank",
+        "/tokenize",
+        "/detokenize",
+        "/apply-template",
     ];
     for path in paths {
         for (what, body) in &bodies {
@@ -166,9 +185,24 @@ async fn messages_never_repeat_what_was_sent() {
             json!({ "model": "tiny", "messages": [{ "role": "user", "content": [{ "type": "SECRET" }] }] }),
         ),
         ("/v1/completions", json!({ "model": "tiny", "prompt": { "SECRET": 1 } })),
+        ("/v1/responses", json!({ "model": "tiny", "input": [{ "type": "SECRET" }] })),
+        (
+            "/v1/responses",
+            json!({ "model": "tiny", "input": "x", "previous_response_id": "SECRET" }),
+        ),
+        (
+            "/v1/messages",
+            json!({ "model": "tiny", "max_tokens": 9, "messages": [{ "role": "SECRET" }] }),
+        ),
+        (
+            "/v1/rerank",
+            json!({ "model": "tiny", "query": "SECRET", "documents": [{ "x": "SECRET" }] }),
+        ),
+        ("/tokenize", json!({ "model": "tiny", "content": ["SECRET"] })),
+        ("/detokenize", json!({ "model": "tiny", "tokens": ["SECRET"] })),
     ] {
         let reply = bench.post(path, body).await;
-        assert_eq!(reply.status, 400);
+        assert!([400, 404].contains(&reply.status.as_u16()), "{path}");
         assert!(!reply.text().contains("SECRET"), "{}", reply.text());
     }
 }
@@ -184,21 +218,32 @@ async fn unknown_models_routes_and_methods() {
         "/v1/chat/completions",
         "/v1/completions",
         "/v1/embeddings",
+        "/v1/responses",
+        "/v1/messages",
+        "/v1/messages/count_tokens",
+        "/v1/rerank",
+        "/tokenize",
+        "/detokenize",
+        "/apply-template",
     ] {
-        let body = json!({ "model": "absent", "prompt": "x", "input": "x", "messages": [{ "role": "user", "content": "x" }] });
-        let mut body = body;
-        if path == "/v1/chat/completions" {
-            body = json!({ "model": "absent", "messages": [{ "role": "user", "content": "x" }] });
-        } else if path == "/v1/completions" {
-            body = json!({ "model": "absent", "prompt": "x" });
-        } else if path == "/v1/embeddings" {
-            body = json!({ "model": "absent", "input": "x" });
-        }
+        let messages = json!([{ "role": "user", "content": "x" }]);
+        let body = match path {
+            "/v1/chat/completions" | "/v1/messages/count_tokens" | "/apply-template" => {
+                json!({ "model": "absent", "messages": messages })
+            }
+            "/v1/messages" => json!({ "model": "absent", "messages": messages, "max_tokens": 9 }),
+            "/v1/completions" => json!({ "model": "absent", "prompt": "x" }),
+            "/v1/embeddings" | "/v1/responses" => json!({ "model": "absent", "input": "x" }),
+            "/v1/rerank" => json!({ "model": "absent", "query": "x", "documents": ["x"] }),
+            "/tokenize" => json!({ "model": "absent", "content": "x" }),
+            "/detokenize" => json!({ "model": "absent", "tokens": [1] }),
+            _ => json!({ "model": "absent", "prompt": "x", "input": "x", "messages": messages }),
+        };
         let reply = bench.post(path, body).await;
         assert_eq!(reply.status, 404, "{path}");
         let (message, code) = envelope(path, &reply);
         assert_eq!(message, "model 'absent' not found");
-        assert!(["model_not_found", "not-found"].contains(&code.as_str()), "{code}");
+        assert!(["model_not_found", "not-found", "not_found"].contains(&code.as_str()), "{code}");
     }
     for path in ["/api/nothing", "/v1/nothing", "/nothing", "/v1", "/api"] {
         let reply = bench.get(path).await;
@@ -210,6 +255,9 @@ async fn unknown_models_routes_and_methods() {
         (Method::POST, "/api/tags", "GET,HEAD"),
         (Method::POST, "/api/delete", "DELETE"),
         (Method::GET, "/v1/chat/completions", "POST"),
+        (Method::GET, "/v1/messages", "POST"),
+        (Method::POST, "/v1/responses/resp_x", "GET,HEAD,DELETE"),
+        (Method::GET, "/tokenize", "POST"),
         (Method::DELETE, "/v1/models", "GET,HEAD"),
     ] {
         let reply = bench.raw(method, path, "").await;
@@ -253,12 +301,12 @@ async fn a_failure_before_the_first_byte_has_its_status() {
             };
             let bench = bench(Double::playing(play)).await;
             for stream in [true, false] {
-                for path in ["/api/chat", "/v1/chat/completions"] {
-                    let reply = bench.post(path, ask(stream)).await;
+                for path in CHATS {
+                    let reply = bench.post(path, ask_at(path, stream)).await;
                     assert_eq!(reply.status.as_u16(), status, "{path} {}", error.code);
                     let (message, word) = envelope(path, &reply);
                     assert_eq!(message, error.message);
-                    if path.starts_with("/v1") {
+                    if path.starts_with("/v1") && path != "/v1/messages" {
                         assert_eq!(word, code);
                     }
                     if error.retry_after_ms.is_some() {
@@ -290,8 +338,8 @@ async fn a_failure_in_mid_stream_is_said_in_the_stream_and_nothing_looks_finishe
     assert!(!reply.text().contains("[DONE]"));
     assert!(!reply.text().contains("\"finish_reason\":\"stop\""));
 
-    for path in ["/api/chat", "/v1/chat/completions"] {
-        assert_eq!(bench.post(path, ask(false)).await.status, 502);
+    for path in CHATS {
+        assert_eq!(bench.post(path, ask_at(path, false)).await.status, 502, "{path}");
     }
     bench.double.left(0).await;
 }
@@ -308,7 +356,14 @@ async fn an_answer_without_an_end_or_with_a_cancelled_one_is_a_failure() {
         let bench = bench(Double::playing(Play::Beats(beats))).await;
         let lines = bench.post("/api/chat", ask(true)).await.lines();
         assert!(lines[1]["error"].is_string(), "{lines:?}");
-        assert!(!bench.post("/v1/chat/completions", ask(true)).await.text().contains("[DONE]"));
+        for (path, end) in [
+            ("/v1/chat/completions", "[DONE]"),
+            ("/v1/responses", "response.completed"),
+            ("/v1/messages", "message_stop"),
+        ] {
+            let reply = bench.post(path, ask_at(path, true)).await;
+            assert!(!reply.text().contains(end) && reply.text().contains("\"error\""), "{path}");
+        }
         assert_eq!(bench.post("/api/chat", ask(false)).await.status.as_u16(), status);
     }
 }
@@ -322,9 +377,9 @@ async fn a_defect_of_the_host_ends_its_request_and_is_counted() {
     ] {
         let bench = bench(Double::playing(play)).await;
         let mut bugs = 0;
-        for path in ["/api/chat", "/v1/chat/completions"] {
+        for path in CHATS {
             for stream in [true, false] {
-                let reply = bench.post(path, ask(stream)).await;
+                let reply = bench.post(path, ask_at(path, stream)).await;
                 bugs += 1;
                 assert_eq!(bench.state.metrics.bugs(), bugs);
                 if before_head || !stream {

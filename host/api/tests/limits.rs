@@ -9,7 +9,7 @@ use axum::http::{Method, Request};
 use gristmill_api::{ApiConfig, ServeConfig};
 use gristmill_router::Limits;
 use serde_json::json;
-use support::{Beat, Double, Play, ask, bench, bench_with, hello, within};
+use support::{Beat, CHATS, Double, Play, ask, bench, bench_with, hello, within};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpSocket,
@@ -26,7 +26,7 @@ fn small() -> ApiConfig {
 #[tokio::test]
 async fn a_body_beyond_the_limit_is_a_413_in_the_dialect() {
     let bench = bench_with(Double::playing(hello()), small(), Limits::default()).await;
-    for path in ["/api/chat", "/v1/chat/completions"] {
+    for path in CHATS.into_iter().chain(["/tokenize", "/v1/rerank"]) {
         let reply = bench.raw(Method::POST, path, vec![b' '; (1 << 20) + 1]).await;
         assert_eq!(reply.status, 413, "{path}");
         assert!(reply.text().contains("limit of 1048576 bytes"), "{}", reply.text());

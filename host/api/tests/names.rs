@@ -12,7 +12,7 @@ use axum::{
 use gristmill_api::{ApiConfig, AppState, app};
 use gristmill_router::{Limits, NoModels, NoResidency, Router, RouterConfig, Source};
 use serde_json::{Value, json};
-use support::{Bench, DIGEST, Double, ask, bench, bench_with, hello};
+use support::{Bench, DIGEST, Double, ask, ask_at, bench, bench_with, hello};
 
 #[tokio::test]
 async fn every_spelling_finds_its_model_and_no_other_name_does() {
@@ -52,6 +52,13 @@ async fn every_answer_names_its_source() {
         ("/v1/chat/completions", ask(false)),
         ("/api/embed", embed.clone()),
         ("/v1/embeddings", embed),
+        ("/v1/responses", ask_at("/v1/responses", true)),
+        ("/v1/responses", ask_at("/v1/responses", false)),
+        ("/v1/messages", ask_at("/v1/messages", true)),
+        ("/v1/messages", ask_at("/v1/messages", false)),
+        ("/tokenize", json!({ "model": "tiny", "content": "x" })),
+        ("/detokenize", json!({ "model": "tiny", "tokens": [1] })),
+        ("/apply-template", ask(false)),
     ] {
         let reply = bench.post(path, body).await;
         assert_eq!(reply.header("x-gristmill-model"), "tiny", "{path}");

@@ -9,11 +9,7 @@ use gristmill_core::{
     request::Prompt,
 };
 use serde_json::{Value, json};
-use support::{Beat, Double, Play, Reply, ask, bench, finish, hello, text, timings, usage};
-
-fn play(events: Vec<Event>) -> Play {
-    Play::Beats(events.into_iter().map(|event| Beat::Events(vec![event])).collect())
-}
+use support::{Beat, Double, Play, Reply, ask, bench, finish, hello, play, text, timings, usage};
 
 /// Checks that all chunks share id, time, model and fingerprint, and takes those away.
 fn settle(reply: &Reply, object: &str) -> Vec<Value> {

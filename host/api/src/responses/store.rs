@@ -150,7 +150,7 @@ mod tests {
             store.keep(id.into(), kept(id));
         }
         assert!(store.get("a").is_none() && store.get("b").is_some() && store.get("c").is_some());
-        store.keep("d".into(), kept(&"x".repeat(9_500)));
+        store.keep("d".into(), kept(&"x".repeat(9_700)));
         assert!(store.get("b").is_none() && store.get("c").is_none() && store.get("d").is_some());
         store.keep("e".into(), kept(&"x".repeat(20_000)));
         assert!(store.get("e").is_none() && store.get("d").is_some());

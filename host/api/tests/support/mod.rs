@@ -110,6 +110,7 @@ pub struct Double {
     /// Bytes of text handed out, per generation in order of beginning.
     pub pulled: Mutex<Vec<Arc<AtomicU64>>>,
     pub vectors: Mutex<Option<Embeddings>>,
+    pub no_vectors: Mutex<Option<Error>>,
     pub ranks: Mutex<Result<Vec<Ranked>>>,
     pub reranks: Mutex<Vec<RerankRequest>>,
 }
@@ -126,6 +127,7 @@ impl Double {
             begun: watch::Sender::new(0),
             pulled: Mutex::default(),
             vectors: Mutex::default(),
+            no_vectors: Mutex::default(),
             ranks: Mutex::new(Err(Error::unsupported("no ranking"))),
             reranks: Mutex::default(),
         })
@@ -239,6 +241,9 @@ impl Backend for Double {
         // The length of the text is its first number, so that order is seen.
         let data = request.inputs.iter().flat_map(|text| [text.len() as f32, 1.0, 0.0]).collect();
         self.embeds.lock().unwrap().push(request);
+        if let Some(error) = self.no_vectors.lock().unwrap().clone() {
+            return Err(error);
+        }
         let made = Embeddings { dim: 3, rows, data, prompt_tokens: 4 * rows };
         Ok(self.vectors.lock().unwrap().clone().unwrap_or(made))
     }

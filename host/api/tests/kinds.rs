@@ -1,0 +1,599 @@
+//! Kinds of faults that people met in other servers, each tried in every dialect, streamed and whole:
+//! what a client has in the end is the same, and nothing of it is lost, doubled or in the wrong place.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "tests may fail loudly"
+)]
+
+mod support;
+
+use axum::http::Method;
+use gristmill_api::ServeConfig;
+use gristmill_core::{
+    Code, Error,
+    event::{Event, Finish},
+    request::Prompt,
+};
+use serde_json::{Value, json};
+use support::{
+    Beat, Bench, CHATS, Double, Play, Reply, arguments, ask_at, bench, events, finish, hello, play,
+    start, text, within,
+};
+use tokio::io::AsyncReadExt;
+
+/// What a client has when an answer is over.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Seen {
+    text: String,
+    reasoning: String,
+    /// Id, name, arguments as the dialect writes them.
+    calls: Vec<(String, String, String)>,
+    /// `stop`, `length` or `calls`.
+    finish: String,
+}
+
+/// A string, or nothing.
+fn string(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn seen(path: &str, reply: &Reply, stream: bool) -> Seen {
+    assert_eq!(reply.status, 200, "{path}: {}", reply.text());
+    let mut seen = match (path, stream) {
+        ("/api/chat", true) => native(&reply.lines()),
+        ("/api/chat", false) => native(&[reply.json()]),
+        ("/v1/chat/completions", true) => chunks(&reply.chunks()),
+        ("/v1/chat/completions", false) => {
+            let choice = &reply.json()["choices"][0];
+            let message = &choice["message"];
+            assert_eq!(message["reasoning"], message["reasoning_content"]);
+            let calls = message["tool_calls"].as_array().cloned().unwrap_or_default();
+            Seen {
+                text: string(&message["content"]),
+                reasoning: string(&message["reasoning"]),
+                calls: calls
+                    .iter()
+                    .map(|call| (string(&call["id"]), call["function"].clone()))
+                    .map(|(id, f)| (id, string(&f["name"]), string(&f["arguments"])))
+                    .collect(),
+                finish: string(&choice["finish_reason"]),
+            }
+        }
+        ("/v1/responses", true) => {
+            let events = events(reply.text());
+            let seen = response(&events.last().unwrap()["response"]);
+            let deltas = |kind: &str| -> String {
+                let of_kind = events.iter().filter(|event| event["type"] == kind);
+                of_kind.map(|event| string(&event["delta"])).collect()
+            };
+            assert_eq!(deltas("response.output_text.delta"), seen.text);
+            assert_eq!(deltas("response.reasoning_text.delta"), seen.reasoning);
+            seen
+        }
+        ("/v1/responses", false) => response(&reply.json()),
+        (_, true) => blocks(&events(reply.text())),
+        (_, false) => message(&reply.json()),
+    };
+    seen.finish = match seen.finish.as_str() {
+        "length" | "max_output_tokens" | "max_tokens" => "length",
+        "tool_calls" | "tool_use" => "calls",
+        "stop" | "end_turn" | "stop_sequence" | "" => "stop",
+        other => panic!("{other}"),
+    }
+    .to_owned();
+    seen
+}
+
+fn native(lines: &[Value]) -> Seen {
+    let mut seen = Seen::default();
+    for line in lines {
+        let message = &line["message"];
+        seen.text.push_str(&string(&message["content"]));
+        seen.reasoning.push_str(&string(&message["thinking"]));
+        for call in message["tool_calls"].as_array().into_iter().flatten() {
+            let function = &call["function"];
+            assert!(function["arguments"].is_object());
+            seen.calls.push((
+                string(&call["id"]),
+                string(&function["name"]),
+                function["arguments"].to_string(),
+            ));
+        }
+        seen.finish = string(&line["done_reason"]);
+    }
+    seen
+}
+
+/// As official clients put chunks together: by index.
+fn chunks(chunks: &[Value]) -> Seen {
+    let mut seen = Seen::default();
+    for chunk in chunks {
+        let choice = &chunk["choices"][0];
+        let delta = &choice["delta"];
+        seen.text.push_str(&string(&delta["content"]));
+        assert_eq!(delta["reasoning"], delta["reasoning_content"]);
+        seen.reasoning.push_str(&string(&delta["reasoning"]));
+        for call in delta["tool_calls"].as_array().into_iter().flatten() {
+            let index = call["index"].as_u64().expect("every fragment has its index") as usize;
+            if index == seen.calls.len() {
+                assert_eq!(call["type"], "function");
+                let name = string(&call["function"]["name"]);
+                seen.calls.push((string(&call["id"]), name, String::new()));
+            } else {
+                assert!(call.get("id").is_none() && index < seen.calls.len());
+            }
+            seen.calls[index].2.push_str(&string(&call["function"]["arguments"]));
+        }
+        seen.finish = string(&choice["finish_reason"]);
+    }
+    seen
+}
+
+fn response(response: &Value) -> Seen {
+    let mut seen =
+        Seen { finish: string(&response["incomplete_details"]["reason"]), ..Seen::default() };
+    for item in response["output"].as_array().unwrap() {
+        match item["type"].as_str().unwrap() {
+            "message" => seen.text.push_str(&string(&item["content"][0]["text"])),
+            "reasoning" => seen.reasoning.push_str(&string(&item["content"][0]["text"])),
+            _ => seen.calls.push((
+                string(&item["call_id"]),
+                string(&item["name"]),
+                string(&item["arguments"]),
+            )),
+        }
+    }
+    seen
+}
+
+fn message(message: &Value) -> Seen {
+    let mut seen = Seen { finish: string(&message["stop_reason"]), ..Seen::default() };
+    for block in message["content"].as_array().unwrap() {
+        match block["type"].as_str().unwrap() {
+            "text" => seen.text.push_str(&string(&block["text"])),
+            "thinking" => seen.reasoning.push_str(&string(&block["thinking"])),
+            _ => {
+                let input = match block["input"].get("INVALID_JSON") {
+                    Some(text) => string(text),
+                    None => block["input"].to_string(),
+                };
+                seen.calls.push((string(&block["id"]), string(&block["name"]), input));
+            }
+        }
+    }
+    seen
+}
+
+fn blocks(events: &[Value]) -> Seen {
+    let mut seen = Seen::default();
+    let mut places = std::collections::HashMap::new();
+    for event in events {
+        let block = &event["content_block"];
+        if block["type"] == "tool_use" {
+            places.insert(event["index"].as_u64().unwrap(), seen.calls.len());
+            seen.calls.push((string(&block["id"]), string(&block["name"]), String::new()));
+        }
+        let delta = &event["delta"];
+        seen.text.push_str(&string(&delta["text"]));
+        seen.reasoning.push_str(&string(&delta["thinking"]));
+        if let Some(piece) = delta["partial_json"].as_str() {
+            seen.calls[places[&event["index"].as_u64().unwrap()]].2.push_str(piece);
+        }
+        if event["type"] == "message_delta" {
+            seen.finish = string(&delta["stop_reason"]);
+        }
+    }
+    seen
+}
+
+/// What the dialect makes of arguments: the same bytes, or the same object.
+fn written(path: &str, stream: bool, text: &str) -> String {
+    let value: Result<Value, _> = serde_json::from_str(text);
+    match (path, stream, value) {
+        ("/api/chat", _, Ok(value)) | ("/v1/messages", false, Ok(value)) => value.to_string(),
+        _ => text.to_owned(),
+    }
+}
+
+#[tokio::test]
+async fn every_kind_of_answer_is_the_same_in_all_dialects_and_both_modes() {
+    let end = Event::ToolEnd;
+    // Kind of fault; what the back-end says; text, reasoning, calls, finish that must be seen.
+    let kinds: Vec<(&str, Vec<Event>, &str, &str, Vec<(&str, &str)>, &str)> = vec![
+        (
+            "fragments of a call without their index",
+            vec![
+                start(0, "c0", "f"),
+                arguments(0, "{\"x\":"),
+                arguments(0, " 1}"),
+                end(0),
+                finish("stop"),
+            ],
+            "",
+            "",
+            vec![("f", "{\"x\": 1}")],
+            "calls",
+        ),
+        (
+            "a call without an id",
+            vec![start(0, "", "f"), arguments(0, "{}"), end(0), finish("tool-calls")],
+            "",
+            "",
+            vec![("f", "{}")],
+            "calls",
+        ),
+        (
+            "a tool without parameters",
+            vec![start(0, "c0", "f"), end(0), finish("tool-calls")],
+            "",
+            "",
+            vec![("f", "{}")],
+            "calls",
+        ),
+        (
+            "blank arguments",
+            vec![start(0, "c0", "f"), arguments(0, ""), end(0), finish("tool-calls")],
+            "",
+            "",
+            vec![("f", "{}")],
+            "calls",
+        ),
+        (
+            "parallel calls, fragment by fragment",
+            vec![
+                start(0, "c0", "f"),
+                start(1, "c1", "g"),
+                arguments(1, "{\"b\":2"),
+                arguments(0, "{\"a\":1"),
+                arguments(1, "}"),
+                arguments(0, "}"),
+                end(0),
+                end(1),
+                finish("tool-calls"),
+            ],
+            "",
+            "",
+            vec![("f", "{\"a\":1}"), ("g", "{\"b\":2}")],
+            "calls",
+        ),
+        (
+            "keys out of their order, and numbers of another spelling",
+            vec![
+                start(0, "c0", "f"),
+                arguments(0, "{\"z\":1.0,\"a\":{\"y\":[],\"b\":\"ü😀\"}}"),
+                end(0),
+                finish("stop"),
+            ],
+            "",
+            "",
+            vec![("f", "{\"z\":1.0,\"a\":{\"y\":[],\"b\":\"ü😀\"}}")],
+            "calls",
+        ),
+        (
+            "a call that is also in the text",
+            vec![
+                text("Let me see."),
+                start(0, "c0", "f"),
+                arguments(0, "{\"x\":1}"),
+                end(0),
+                finish("tool-calls"),
+            ],
+            "Let me see.",
+            "",
+            vec![("f", "{\"x\":1}")],
+            "calls",
+        ),
+        (
+            "reasoning in the text",
+            vec![
+                Event::Reasoning("hm, ".into()),
+                Event::Reasoning("so".into()),
+                text("42"),
+                finish("stop"),
+            ],
+            "42",
+            "hm, so",
+            vec![],
+            "stop",
+        ),
+        (
+            "an answer that ate its length with reasoning",
+            vec![Event::Reasoning("hm".into()), finish("length")],
+            "",
+            "hm",
+            vec![],
+            "length",
+        ),
+        ("an empty answer", vec![finish("stop")], "", "", vec![], "stop"),
+        (
+            "a stop string at the end of the answer",
+            vec![
+                text("alpha "),
+                Event::Finish(Finish { reason: "stop".into(), stop: Some("beta gamma".into()) }),
+            ],
+            "alpha ",
+            "",
+            vec![],
+            "stop",
+        ),
+        (
+            "characters of four bytes, one at a time",
+            vec![text("😀"), text("e\u{301}"), text("漢"), text("👩‍👩‍👧"), finish("stop")],
+            "😀e\u{301}漢👩‍👩‍👧",
+            "",
+            vec![],
+            "stop",
+        ),
+    ];
+    for (kind, list, words, reasoning, calls, ending) in kinds {
+        for play in [play(list.clone()), Play::Beats(vec![Beat::Events(list.clone())])] {
+            let bench = bench(Double::playing(play)).await;
+            for path in CHATS {
+                for stream in [true, false] {
+                    let reply = bench.post(path, ask_at(path, stream)).await;
+                    let seen = seen(path, &reply, stream);
+                    let at = format!("{kind}: {path}, stream {stream}: {seen:?}");
+                    assert_eq!((&*seen.text, &*seen.reasoning), (words, reasoning), "{at}");
+                    let got: Vec<_> =
+                        seen.calls.iter().map(|(_, name, args)| (&**name, &**args)).collect();
+                    let expected: Vec<_> = calls
+                        .iter()
+                        .map(|(name, args)| (*name, written(path, stream, args)))
+                        .collect();
+                    let expected: Vec<_> =
+                        expected.iter().map(|(name, args)| (*name, &**args)).collect();
+                    assert_eq!(got, expected, "{at}");
+                    // Ollama's word for the end of a call is the one for any end.
+                    let ending = match (path, ending) {
+                        ("/api/chat" | "/v1/responses", "calls") => "stop",
+                        (_, ending) => ending,
+                    };
+                    assert_eq!(seen.finish, ending, "{at}");
+                    let mut ids: Vec<_> = seen.calls.iter().map(|(id, ..)| id.clone()).collect();
+                    assert!(ids.iter().all(|id| !id.is_empty()), "{at}");
+                    ids.dedup();
+                    assert_eq!(ids.len(), calls.len(), "{at}");
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_was_cut_or_is_no_json_is_never_an_error_of_the_server_and_never_lost() {
+    let tables = [
+        ("cut off by the length", "{\"city\": \"Pa", false, "length"),
+        ("an array", "[{\"input\":\"x\"}]", true, "calls"),
+        ("half an array", "{\"input\":\"x\"}]", true, "calls"),
+        ("no JSON at all", "city=Paris", true, "calls"),
+    ];
+    for (kind, broken, ended, ending) in tables {
+        let mut list = vec![start(0, "c0", "f"), arguments(0, broken)];
+        list.extend(ended.then_some(Event::ToolEnd(0)));
+        list.push(finish(if ended { "tool-calls" } else { "length" }));
+        let bench = bench(Double::playing(play(list))).await;
+        for path in CHATS {
+            let whole = seen(path, &bench.post(path, ask_at(path, false)).await, false);
+            let streamed = seen(path, &bench.post(path, ask_at(path, true)).await, true);
+            assert_eq!(whole, streamed, "{kind}: {path}");
+            if path == "/api/chat" {
+                // Arguments are objects there: what is none comes as content, what was cut does not.
+                assert!(whole.calls.is_empty());
+                assert_eq!(whole.text, if ended { broken } else { "" }, "{kind}");
+            } else {
+                assert_eq!(
+                    whole.calls,
+                    [("c0".into(), "f".into(), broken.into())],
+                    "{kind}: {path}"
+                );
+                assert_eq!(whole.text, "");
+            }
+            let ending = match path {
+                "/api/chat" | "/v1/responses" if ended => "stop",
+                _ => ending,
+            };
+            assert_eq!(whole.finish, ending, "{kind}: {path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn stop_strings_reach_the_back_end_from_every_route() {
+    let bench = bench(Double::playing(hello())).await;
+    let stops = json!(["beta gamma", "delta"]);
+    for (path, field) in [
+        ("/v1/chat/completions", "stop"),
+        ("/v1/completions", "stop"),
+        ("/v1/responses", "stop"),
+        ("/v1/messages", "stop_sequences"),
+    ] {
+        for stream in [true, false] {
+            let mut body = ask_at(path, stream);
+            if path == "/v1/completions" {
+                body = json!({ "model": "tiny", "prompt": "alpha", "stream": stream });
+            }
+            body[field] = stops.clone();
+            assert_eq!(bench.post(path, body).await.status, 200, "{path}");
+            assert_eq!(bench.double.last().stop, ["beta gamma", "delta"], "{path}");
+        }
+    }
+    for path in ["/api/chat", "/api/generate"] {
+        let mut body = ask_at("/api/chat", false);
+        body["prompt"] = json!("alpha");
+        body["options"] = json!({ "stop": stops });
+        assert_eq!(bench.post(path, body).await.status, 200, "{path}");
+        assert_eq!(bench.double.last().stop, ["beta gamma", "delta"], "{path}");
+    }
+}
+
+#[tokio::test]
+async fn reasoning_comes_back_under_the_name_each_dialect_gave_it() {
+    let bench = bench(Double::playing(hello())).await;
+    let turns = |name: &str| {
+        json!([{ "role": "user", "content": "?" },
+            { "role": "assistant", "content": "a", name: "hm" }, { "role": "user", "content": "!" }])
+    };
+    let mut bodies = Vec::new();
+    for path in ["/api/chat", "/v1/chat/completions"] {
+        for name in ["reasoning", "reasoning_content", "thinking"] {
+            let mut body = ask_at(path, false);
+            body["messages"] = turns(name);
+            bodies.push((path, body));
+        }
+    }
+    let mut body = ask_at("/v1/messages", false);
+    body["messages"] = turns("content");
+    body["messages"][1]["content"] = json!([{ "type": "thinking", "thinking": "hm", "signature": "s" },
+        { "type": "text", "text": "a" }]);
+    bodies.push(("/v1/messages", body));
+    let mut body = ask_at("/v1/responses", false);
+    body["input"] = json!([{ "role": "user", "content": "?" },
+        { "type": "reasoning", "summary": [], "content": [{ "type": "reasoning_text", "text": "hm" }] },
+        { "role": "assistant", "content": "a" }, { "role": "user", "content": "!" }]);
+    bodies.push(("/v1/responses", body));
+    for (path, body) in bodies {
+        assert_eq!(bench.post(path, body.clone()).await.status, 200, "{path}: {body}");
+        let Prompt::Chat(messages) = bench.double.last().prompt else { panic!() };
+        assert_eq!(messages.len(), 3, "{path}: {body}");
+        assert_eq!(messages[1].reasoning.as_deref(), Some("hm"), "{path}: {body}");
+    }
+}
+
+#[tokio::test]
+async fn a_tool_result_that_lost_its_id_answers_the_open_call() {
+    let bench = bench(Double::playing(hello())).await;
+    let mut body = ask_at("/api/chat", false);
+    body["messages"] = json!([{ "role": "user", "content": "?" },
+        { "role": "assistant", "tool_calls": [{ "id": "c7", "function": { "name": "f", "arguments": {} } }] },
+        { "role": "tool", "tool_name": "f", "content": "1" }]);
+    assert_eq!(bench.post("/api/chat", body).await.status, 200);
+    let Prompt::Chat(messages) = bench.double.last().prompt else { panic!() };
+    assert_eq!(messages[2].tool_call_id.as_deref(), Some("c7"));
+}
+
+#[tokio::test]
+async fn schemas_keep_their_keys_and_foreign_words_in_every_dialect() {
+    let schema = r##"{"$schema":"x","$id":"y","type":"object","properties":{"z":{"type":"string","description":"a \"quote\" { } <tool_call> ```"},"a":{},"m":{"$ref":"#/properties/z"}}}"##;
+    let value: Value = serde_json::from_str(schema).unwrap();
+    let bench = bench(Double::playing(hello())).await;
+    for path in CHATS {
+        let mut body = ask_at(path, false);
+        body["tools"] = match path {
+            "/v1/responses" => json!([{ "type": "function", "name": "f", "parameters": value }]),
+            "/v1/messages" => json!([{ "name": "f", "input_schema": value }]),
+            _ => json!([{ "type": "function", "function": { "name": "f", "parameters": value } }]),
+        };
+        let reply = bench.post(path, body).await;
+        assert_eq!(reply.status, 200, "{path}: {}", reply.text());
+        assert_eq!(bench.double.last().tools[0].parameters, schema, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_full_queue_is_said_before_the_head_and_in_the_dialect() {
+    let busy = Error::new(Code::Busy, "server busy").retry_after(2000);
+    let bench = bench(Double::playing(Play::Refuse(busy))).await;
+    for path in CHATS {
+        let reply = bench.post(path, ask_at(path, true)).await;
+        assert_eq!((reply.status.as_u16(), reply.header("retry-after")), (503, "2"), "{path}");
+        assert!(reply.header("content-type").starts_with("application/json"));
+    }
+}
+
+#[tokio::test]
+async fn pictures_of_several_mebibytes_pass_and_more_is_refused_in_json() {
+    let bench = bench(Double::playing(hello())).await;
+    let picture = format!("iVBORw0KGgo{}", "A".repeat(3 << 20));
+    let url = format!("data:image/png;base64,{picture}");
+    let chat = |part: Value| json!([{ "role": "user", "content": [part] }]);
+    for (path, field, value) in [
+        (
+            "/v1/chat/completions",
+            "messages",
+            chat(json!({ "type": "image_url", "image_url": { "url": url } })),
+        ),
+        ("/v1/responses", "input", chat(json!({ "type": "input_image", "image_url": url }))),
+        (
+            "/v1/messages",
+            "messages",
+            chat(json!({ "type": "image", "source": { "type": "base64",
+                "media_type": "image/png", "data": picture } })),
+        ),
+    ] {
+        let mut body = ask_at(path, false);
+        body[field] = value;
+        let reply = bench.post(path, body).await;
+        assert_eq!(reply.status, 200, "{path}: {}", reply.text());
+        let over = bench.raw(Method::POST, path, vec![b' '; (128 << 20) + 1]).await;
+        assert_eq!(over.status, 413, "{path}");
+        assert!(over.json()["error"].is_object(), "{path}");
+    }
+}
+
+/// The frames of a body in chunks of HTTP/1.1, as far as they have come.
+fn unchunked(bytes: &[u8]) -> Vec<u8> {
+    let at = |bytes: &[u8], end: &[u8]| bytes.windows(end.len()).position(|part| part == end);
+    let head = at(bytes, b"\r\n\r\n").unwrap() + 4;
+    let mut rest = &bytes[head..];
+    let mut body = Vec::new();
+    while let Some(line) = at(rest, b"\r\n") {
+        let size = std::str::from_utf8(&rest[..line]).unwrap();
+        let size = usize::from_str_radix(size, 16).unwrap();
+        let Some(chunk) = rest.get(line + 2..line + 2 + size) else { break };
+        body.extend_from_slice(chunk);
+        rest = rest.get(line + 4 + size..).unwrap_or_default();
+    }
+    body
+}
+
+#[tokio::test]
+async fn no_character_is_ever_cut_for_a_slow_reader() {
+    let flood = "😀漢ü".repeat(500);
+    let bench = bench(Double::playing(Play::Beats(vec![Beat::Endless(flood)]))).await;
+    let server = bench.listen(ServeConfig::default()).await;
+    for path in CHATS {
+        let mut client = server.begin(path, &ask_at(path, true)).await;
+        let mut bytes = Vec::new();
+        // An odd size, so that reads end in the middle of characters.
+        let mut piece = [0; 4099];
+        while bytes.len() < 1 << 20 {
+            let count = within(client.read(&mut piece)).await.unwrap();
+            bytes.extend_from_slice(&piece[..count]);
+        }
+        drop(client);
+        let body = unchunked(&bytes);
+        let end = if path == "/api/chat" { "\n" } else { "\n\n" };
+        let text = String::from_utf8_lossy(&body).into_owned();
+        let (whole, _) = text.rsplit_once(end).unwrap();
+        assert!(!whole.contains('\u{fffd}'), "{path}");
+        for frame in whole.split(end) {
+            let data = frame.rsplit_once("data: ").map_or(frame, |(_, data)| data);
+            serde_json::from_str::<Value>(data).unwrap_or_else(|_| panic!("{path}: {frame}"));
+        }
+    }
+    bench.double.left(0).await;
+}
+
+#[tokio::test]
+async fn an_input_that_is_too_long_is_the_clients_mistake() {
+    let overflow = Error::new(Code::ContextOverflow, "600 tokens, 512 fit");
+    let double = Double::playing(Play::Refuse(overflow.clone()));
+    *double.no_vectors.lock().unwrap() = Some(overflow.clone());
+    *double.ranks.lock().unwrap() = Err(overflow);
+    let bench = bench(double).await;
+    let embed = json!({ "model": "tiny", "input": "x", "truncate": false });
+    let mut requests: Vec<_> = CHATS.map(|path| (path, ask_at(path, false))).into();
+    requests.extend([
+        ("/v1/embeddings", json!({ "model": "tiny", "input": "x" })),
+        ("/api/embed", embed),
+        ("/v1/rerank", json!({ "model": "tiny", "query": "x", "documents": ["x"] })),
+    ]);
+    for (path, body) in requests {
+        let reply = bench.post(path, body).await;
+        assert_eq!(reply.status, 400, "{path}: {}", reply.text());
+        assert_eq!(reply.header("x-gristmill-error"), "context-overflow", "{path}");
+    }
+    assert!(!bench.double.embeds.lock().unwrap().last().unwrap().truncate);
+}
