@@ -5,12 +5,14 @@ is started on a free port with the demo model in a store of its own, and stopped
 GRISTMILL_MODEL is the model asked, `smollm2` unless set.
 """
 
+import contextlib
 import os
 import pathlib
 import socket
 import subprocess
 import time
 
+import anthropic
 import httpx
 import ollama
 import openai
@@ -31,16 +33,32 @@ def url(model):
     if "GRISTMILL_URL" in os.environ:
         yield os.environ["GRISTMILL_URL"].rstrip("/")
         return
+    with running(model) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def script_url():
+    """The same program with the scripted back-end: a prompt says what is answered."""
+    if "GRISTMILL_URL" in os.environ:
+        pytest.skip("needs a server of its own")
+    with running("scripted", GRISTMILL_PLUGINS_BACKEND="scripted") as address:
+        yield address
+
+
+@contextlib.contextmanager
+def running(model, **settings):
+    """A server of its own with the demo model under a name."""
     binary = os.environ.get("GRISTMILL_BINARY", str(ROOT / "target/dist/bin/gristmill"))
     work = ROOT / "target/clients-work"
     work.mkdir(parents=True, exist_ok=True)
-    environment = {**os.environ, "GRISTMILL_PATHS_MODELS": str(work / "store")}
+    environment = {**os.environ, "GRISTMILL_PATHS_MODELS": str(work / "store"), **settings}
     take = ["import", str(DEMO), "--name", model] if DEMO.exists() else ["pull", model]
     subprocess.run([binary, *take], check=True, cwd=work, env=environment)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
-    log = work / "serve.log"
+    log = work / f"serve-{model}.log"
     with log.open("wb") as out:
         server = subprocess.Popen(
             [binary, "serve", "--server-listen", address],
@@ -78,6 +96,24 @@ def native(url):
 def oai(url):
     """The official openai client. It must not retry: a first failure is a failure."""
     return openai.OpenAI(base_url=f"{url}/v1", api_key="none", timeout=120, max_retries=0)
+
+
+@pytest.fixture(scope="session")
+def claude(url):
+    """The official anthropic client."""
+    return anthropic.Anthropic(base_url=url, api_key="none", timeout=120, max_retries=0)
+
+
+@pytest.fixture(scope="session")
+def scripted_oai(script_url):
+    """The official openai client of the scripted back-end."""
+    return openai.OpenAI(base_url=f"{script_url}/v1", api_key="none", timeout=120, max_retries=0)
+
+
+@pytest.fixture(scope="session")
+def scripted_claude(script_url):
+    """The official anthropic client of the scripted back-end."""
+    return anthropic.Anthropic(base_url=script_url, api_key="none", timeout=120, max_retries=0)
 
 
 @pytest.fixture(scope="session")

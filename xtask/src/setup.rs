@@ -33,10 +33,15 @@ pub(crate) fn wasm_target() -> Result<()> {
 /// The Debian packages.
 pub(crate) fn packages() -> Result<()> {
     if !exists("dpkg-query", "--version") {
-        eprintln!("note: not Debian; the tests need {}", PACKAGES.join(", "));
+        eprintln!("note: not Debian; the tests need {}, nodejs, npm", PACKAGES.join(", "));
         return Ok(());
     }
-    let missing: Vec<&str> = PACKAGES.into_iter().filter(|package| !installed(package)).collect();
+    let mut missing: Vec<&str> =
+        PACKAGES.into_iter().filter(|package| !installed(package)).collect();
+    // Often installed in other ways, for the clients in JavaScript.
+    missing.extend(["node", "npm"].iter().filter(|tool| !exists(tool, "--version")).map(|tool| {
+        if *tool == "node" { "nodejs" } else { tool }
+    }));
     if missing.is_empty() {
         return Ok(());
     }

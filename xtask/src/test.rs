@@ -1,7 +1,7 @@
 //! Every test, fast ones first: the host's crates, the SDK and the plugins, the numbers against
 //! llama.cpp, the bridges against a real llama-server, the official clients against the real server.
 
-use std::path::Path;
+use std::{fs, path::Path};
 
 use anyhow::Result;
 
@@ -42,9 +42,18 @@ fn reference() -> Result<()> {
 fn clients() -> Result<()> {
     let binary = build::dist(false)?;
     let python = venv(&root().join("target/clients"))?;
+    node(&root().join("target/clients-node"))?;
     run(program(&python)
         .args(["-m", "pytest", "-q", "tests/clients"])
         .env("GRISTMILL_BINARY", binary))
+}
+
+/// The official packages for JavaScript, where `tests/clients/test_node.py` looks for them.
+fn node(folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder)?;
+    let wanted = root().join("tests/clients/node/package.json");
+    fs::copy(wanted, folder.join("package.json"))?;
+    run(program("npm").args(["install", "--silent", "--no-audit", "--no-fund"]).current_dir(folder))
 }
 
 fn venv(folder: &Path) -> Result<String> {

@@ -87,21 +87,17 @@ impl Blocks {
     /// The answer's text without its reasoning.
     #[must_use]
     pub fn text(&self) -> String {
-        let text = |block: &Block| match &block.said {
-            Said::Text(text) => Some(text.clone()),
-            _ => None,
-        };
-        self.blocks.iter().filter_map(text).collect()
+        self.said(|said| if let Said::Text(text) = said { Some(text) } else { None })
     }
 
     /// The reasoning.
     #[must_use]
     pub fn reasoning(&self) -> String {
-        let text = |block: &Block| match &block.said {
-            Said::Reasoning(text) => Some(text.clone()),
-            _ => None,
-        };
-        self.blocks.iter().filter_map(text).collect()
+        self.said(|said| if let Said::Reasoning(text) = said { Some(text) } else { None })
+    }
+
+    fn said(&self, pick: impl Fn(&Said) -> Option<&String>) -> String {
+        self.blocks.iter().filter_map(|block| pick(&block.said)).map(String::as_str).collect()
     }
 
     fn say(&mut self, reasons: bool, text: String, tokens: Vec<TokenInfo>, steps: &mut Vec<Step>) {

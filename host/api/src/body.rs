@@ -5,19 +5,51 @@ use std::sync::Arc;
 
 use axum::{
     body::Body,
-    extract::Request,
+    extract::{FromRequest, Request},
     http::header::{CONTENT_ENCODING, CONTENT_LENGTH, EXPECT},
 };
 use gristmill_core::{Code, Error};
+use gristmill_router::Plan;
 use http_body_util::BodyExt;
 use serde_json::Value;
 use tokio::{sync::OwnedSemaphorePermit, time::timeout};
 
-use crate::{error::Failure, state::AppState};
+use crate::{account::Account, error::Failure, state::AppState};
 
 /// Of a body beyond the limit so much is read and thrown away, so that a client that first sends
 /// everything sees the answer and not a broken pipe.
 const DISCARD: u64 = 1 << 30;
+
+/// A request with a body of JSON.
+pub struct Posted {
+    /// The host.
+    pub state: AppState,
+    /// The request's account.
+    pub account: Arc<Account>,
+    /// The body.
+    pub body: Value,
+}
+
+impl FromRequest<AppState> for Posted {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, state: &AppState) -> Result<Self, Failure> {
+        let account = request.extensions().get::<Arc<Account>>().map(Arc::clone);
+        let account = account.ok_or_else(|| Error::internal("a route has no guard before it"))?;
+        let body = json(state, request).await?;
+        Ok(Self { state: state.clone(), account, body })
+    }
+}
+
+/// The one plan for a model, noted in the request's account.
+///
+/// # Errors
+/// As [`gristmill_router::Router::resolve`].
+pub async fn plan(state: &AppState, account: &Account, model: &str) -> Result<Plan, Error> {
+    let plan = state.router.resolve(model).await?;
+    account.model(&plan.provenance().model);
+    Ok(plan)
+}
 
 /// The whole body as JSON.
 ///

@@ -1,7 +1,8 @@
 //! HTTP dialects and control plane.
 //!
 //! Owns: the way from HTTP bytes to [`gristmill_core::request::Request`] and from
-//! [`gristmill_core::event::Event`] back to HTTP bytes, in two dialects ([`ollama`], [`openai`]);
+//! [`gristmill_core::event::Event`] back to HTTP bytes, in four dialects ([`ollama`], [`openai`],
+//! [`responses`], [`anthropic`]), and the routes beside them ([`rerank`], [`tokens`]);
 //! who may come in ([`access`], [`guard`]); what is counted ([`metrics`]); how long anybody may take
 //! ([`server`]). Decoders and encoders are pure: JSON in, domain types out, and the other way.
 //!

@@ -20,7 +20,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     account::Account,
-    body,
+    body::{self, Posted},
     drive::json_answer,
     error::Failure,
     fields::{Fields, kind, nothing_left, wrong},
@@ -117,14 +117,9 @@ pub fn order(mut ranks: Vec<Ranked>, request: &RerankRequest) -> Domain<Vec<Rank
     Ok(ranks)
 }
 
-async fn rerank(
-    State(state): State<AppState>,
-    Extension(account): Extension<Arc<Account>>,
-    request: Request,
-) -> Result<Response, Failure> {
-    let call = decode(body::json(&state, request).await?)?;
-    let plan = state.router.resolve(&call.request.model).await?;
-    account.model(&plan.provenance().model);
+async fn rerank(Posted { state, account, body }: Posted) -> Result<Response, Failure> {
+    let call = decode(body)?;
+    let plan = body::plan(&state, &account, &call.request.model).await?;
     let ranks = order(state.router.rerank(&plan, call.request.clone()).await?, &call.request)?;
     let result = |rank: &Ranked| {
         let mut result = Map::new();

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 use crate::{
     account::Account,
-    body,
+    body::{self, Posted},
     drive::json_answer,
     error::Failure,
     fields::{Fields, nothing_left, refused, wrong},
@@ -118,14 +118,9 @@ fn chat(mut fields: Fields, id: &str) -> Domain<(String, Generation)> {
     Ok((call.model, request))
 }
 
-async fn tokenize(
-    State(state): State<AppState>,
-    Extension(account): Extension<Arc<Account>>,
-    request: Request,
-) -> Answer {
-    let call = decode_tokenize(body::json(&state, request).await?, &account.id)?;
-    let plan = state.router.resolve(&call.model).await?;
-    account.model(&plan.provenance().model);
+async fn tokenize(Posted { state, account, body }: Posted) -> Answer {
+    let call = decode_tokenize(body, &account.id)?;
+    let plan = body::plan(&state, &account, &call.model).await?;
     let tokens = match call.what {
         What::Text(text, special) => state.router.tokenize(&plan, &text, special).await?,
         What::Prompt(request) => state.router.prompt(&plan, *request).await?.0,
@@ -172,17 +167,12 @@ async fn pieces(state: &AppState, plan: &Plan, tokens: &[u32]) -> Domain<HashMap
     Ok(pieces)
 }
 
-async fn detokenize(
-    State(state): State<AppState>,
-    Extension(account): Extension<Arc<Account>>,
-    request: Request,
-) -> Answer {
-    let mut fields = Fields::body(body::json(&state, request).await?)?;
+async fn detokenize(Posted { state, account, body }: Posted) -> Answer {
+    let mut fields = Fields::body(body)?;
     let model = fields.required("model")?;
     let items = fields.array("tokens")?.ok_or_else(|| wrong("tokens", "is required"))?;
     nothing_left(&fields)?;
-    let plan = state.router.resolve(&model).await?;
-    account.model(&plan.provenance().model);
+    let plan = body::plan(&state, &account, &model).await?;
     let bytes = if items.is_empty() {
         Vec::new()
     } else {
@@ -198,34 +188,22 @@ async fn detokenize(
     Ok(json_answer(answer, &plan.provenance(), &[]))
 }
 
-async fn apply_template(
-    State(state): State<AppState>,
-    Extension(account): Extension<Arc<Account>>,
-    request: Request,
-) -> Answer {
-    read(state, account, request, |_, text| json!({ "prompt": text })).await
+async fn apply_template(posted: Posted) -> Answer {
+    read(posted, |_, text| json!({ "prompt": text })).await
 }
 
-async fn input_tokens(
-    State(state): State<AppState>,
-    Extension(account): Extension<Arc<Account>>,
-    request: Request,
-) -> Answer {
+async fn input_tokens(posted: Posted) -> Answer {
     let count = |tokens: Vec<u32>, _| json!({ "object": "response.input_tokens", "input_tokens": tokens.len() });
-    read(state, account, request, count).await
+    read(posted, count).await
 }
 
 /// What the model would read for a chat.
 async fn read(
-    state: AppState,
-    account: Arc<Account>,
-    request: Request,
+    Posted { state, account, body }: Posted,
     say: impl FnOnce(Vec<u32>, String) -> Value,
 ) -> Answer {
-    let fields = Fields::body(body::json(&state, request).await?)?;
-    let (model, request) = chat(fields, &account.id)?;
-    let plan = state.router.resolve(&model).await?;
-    account.model(&plan.provenance().model);
+    let (model, request) = chat(Fields::body(body)?, &account.id)?;
+    let plan = body::plan(&state, &account, &model).await?;
     let (tokens, text) = state.router.prompt(&plan, request).await?;
     Ok(json_answer(say(tokens, text), &plan.provenance(), &[]))
 }

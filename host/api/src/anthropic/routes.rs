@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     account::Account,
-    body,
+    body::{self, Posted},
     drive::{Driver, json_answer, name_unused},
     error::Failure,
     ids,
@@ -33,13 +33,9 @@ pub fn routes() -> Router<AppState> {
         .route("/v1/messages/count_tokens", post(count))
 }
 
-async fn create(
-    State(state): State<AppState>,
-    Extension(account): Extension<Arc<Account>>,
-    request: Request,
-) -> Answer {
-    let call = decode::create(body::json(&state, request).await?, &account.id)?;
-    let plan = state.router.resolve(&call.model).await?;
+async fn create(Posted { state, account, body }: Posted) -> Answer {
+    let call = decode::create(body, &account.id)?;
+    let plan = body::plan(&state, &account, &call.model).await?;
     let head = Head {
         id: ids::fresh("msg_", 24),
         model: call.model,
@@ -57,14 +53,9 @@ async fn create(
 }
 
 /// How many tokens the model would read, to the token.
-async fn count(
-    State(state): State<AppState>,
-    Extension(account): Extension<Arc<Account>>,
-    request: Request,
-) -> Answer {
-    let call = decode::count(body::json(&state, request).await?, &account.id)?;
-    let plan = state.router.resolve(&call.model).await?;
-    account.model(&plan.provenance().model);
+async fn count(Posted { state, account, body }: Posted) -> Answer {
+    let call = decode::count(body, &account.id)?;
+    let plan = body::plan(&state, &account, &call.model).await?;
     let (tokens, _) = state.router.prompt(&plan, call.request).await?;
     let answer = json!({ "input_tokens": tokens.len() });
     Ok(json_answer(answer, &plan.provenance(), &call.unused))

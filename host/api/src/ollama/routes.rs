@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     account::Account,
-    body,
+    body::{self, Posted},
     drive::{Driver, name_source, name_unused},
     error::{Dialect, Failure},
     fields::Fields,
@@ -66,29 +66,18 @@ fn stamp(account: &Account) -> Stamp {
     Stamp { now: SystemTime::now(), elapsed: account.started.elapsed() }
 }
 
-async fn chat(
-    State(state): State<AppState>,
-    Extension(account): Extension<Arc<Account>>,
-    request: Request,
-) -> Answer {
-    let body = body::json(&state, request).await?;
+async fn chat(Posted { state, account, body }: Posted) -> Answer {
     let call = decode::chat(body, &account.id)?;
     run(state, account, Form::Chat, call).await
 }
 
-async fn generate(
-    State(state): State<AppState>,
-    Extension(account): Extension<Arc<Account>>,
-    request: Request,
-) -> Answer {
-    let body = body::json(&state, request).await?;
+async fn generate(Posted { state, account, body }: Posted) -> Answer {
     let call = decode::generate(body, &account.id)?;
     run(state, account, Form::Generate, call).await
 }
 
 async fn run(state: AppState, account: Arc<Account>, form: Form, call: decode::Call) -> Answer {
-    let plan = state.router.resolve(&call.model).await?;
-    account.model(&plan.provenance().model);
+    let plan = body::plan(&state, &account, &call.model).await?;
     if call.load {
         let why = if call.keep == Some(KeepAlive::For(Duration::ZERO)) {
             state.router.unload(&plan).await;
@@ -147,14 +136,9 @@ async fn vectors(
     Ok(embeddings)
 }
 
-async fn embed(
-    State(state): State<AppState>,
-    Extension(account): Extension<Arc<Account>>,
-    request: Request,
-) -> Answer {
-    let call = decode::embed(body::json(&state, request).await?)?;
-    let plan = state.router.resolve(&call.model).await?;
-    account.model(&plan.provenance().model);
+async fn embed(Posted { state, account, body }: Posted) -> Answer {
+    let call = decode::embed(body)?;
+    let plan = body::plan(&state, &account, &call.model).await?;
     let embeddings = vectors(&state, &account, &plan, &call).await?;
     let rows = crate::embed::rows(&embeddings, call.request.inputs.len(), call.request.dimensions)?;
     let value = Embedded {
@@ -183,14 +167,9 @@ struct EmbeddedOne {
     embedding: Vec<f32>,
 }
 
-async fn embeddings(
-    State(state): State<AppState>,
-    Extension(account): Extension<Arc<Account>>,
-    request: Request,
-) -> Answer {
-    let call = decode::embeddings(body::json(&state, request).await?)?;
-    let plan = state.router.resolve(&call.model).await?;
-    account.model(&plan.provenance().model);
+async fn embeddings(Posted { state, account, body }: Posted) -> Answer {
+    let call = decode::embeddings(body)?;
+    let plan = body::plan(&state, &account, &call.model).await?;
     let embeddings = vectors(&state, &account, &plan, &call).await?;
     let rows = crate::embed::rows(&embeddings, call.request.inputs.len(), None)?;
     let row = rows.into_iter().next().unwrap_or_default();
@@ -211,8 +190,8 @@ async fn ps(State(state): State<AppState>) -> Answer {
     Ok(json_response(json!({ "models": models })))
 }
 
-async fn show(State(state): State<AppState>, request: Request) -> Answer {
-    let mut fields = Fields::body(body::json(&state, request).await?)?;
+async fn show(Posted { state, body, .. }: Posted) -> Answer {
+    let mut fields = Fields::body(body)?;
     let model = decode::model(&mut fields)?;
     let verbose = fields.flag("verbose")?.unwrap_or(false);
     let card = state.router.show(&model).await?;
@@ -230,28 +209,24 @@ fn may_change(state: &AppState) -> Result<(), Failure> {
     ))
 }
 
-async fn copy(State(state): State<AppState>, request: Request) -> Answer {
+async fn copy(Posted { state, body, .. }: Posted) -> Answer {
     may_change(&state)?;
-    let mut fields = Fields::body(body::json(&state, request).await?)?;
+    let mut fields = Fields::body(body)?;
     let (source, destination) = (fields.required("source")?, fields.required("destination")?);
     state.router.copy(&source, &destination).await?;
     Ok(StatusCode::OK.into_response())
 }
 
-async fn remove(State(state): State<AppState>, request: Request) -> Answer {
+async fn remove(Posted { state, body, .. }: Posted) -> Answer {
     may_change(&state)?;
-    let mut fields = Fields::body(body::json(&state, request).await?)?;
+    let mut fields = Fields::body(body)?;
     state.router.remove(&decode::model(&mut fields)?).await?;
     Ok(StatusCode::OK.into_response())
 }
 
-async fn pull(
-    State(state): State<AppState>,
-    Extension(account): Extension<Arc<Account>>,
-    request: Request,
-) -> Answer {
+async fn pull(Posted { state, account, body }: Posted) -> Answer {
     may_change(&state)?;
-    let mut fields = Fields::body(body::json(&state, request).await?)?;
+    let mut fields = Fields::body(body)?;
     let model = decode::model(&mut fields)?;
     let streamed = fields.flag("stream")?.unwrap_or(true);
     if fields.flag("insecure")? == Some(true) {

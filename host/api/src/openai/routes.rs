@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     account::Account,
-    body,
+    body::{self, Posted},
     drive::{Driver, name_source, name_unused},
     embed,
     error::Failure,
@@ -48,29 +48,18 @@ pub fn routes() -> Router<AppState> {
         .route("/v1/models/{*id}", get(model))
 }
 
-async fn chat(
-    State(state): State<AppState>,
-    Extension(account): Extension<Arc<Account>>,
-    request: Request,
-) -> Answer {
-    let body = body::json(&state, request).await?;
+async fn chat(Posted { state, account, body }: Posted) -> Answer {
     let call = decode::chat(body, &account.id)?;
     run(state, account, Form::Chat, call).await
 }
 
-async fn completion(
-    State(state): State<AppState>,
-    Extension(account): Extension<Arc<Account>>,
-    request: Request,
-) -> Answer {
-    let body = body::json(&state, request).await?;
+async fn completion(Posted { state, account, body }: Posted) -> Answer {
     let call = decode::completion(body, &account.id)?;
     run(state, account, Form::Completion, call).await
 }
 
 async fn run(state: AppState, account: Arc<Account>, form: Form, call: Call) -> Answer {
-    let plan = state.router.resolve(&call.model).await?;
-    account.model(&plan.provenance().model);
+    let plan = body::plan(&state, &account, &call.model).await?;
     let mut echo = Vec::with_capacity(call.echo.len());
     for prompt in call.echo {
         echo.push(prompt_text(&state, &plan, prompt).await?);
@@ -116,14 +105,9 @@ async fn prompt_text(state: &AppState, plan: &Plan, prompt: Prompt) -> Domain<St
     }
 }
 
-async fn embeddings(
-    State(state): State<AppState>,
-    Extension(account): Extension<Arc<Account>>,
-    request: Request,
-) -> Answer {
-    let call = decode::embeddings(body::json(&state, request).await?)?;
-    let plan = state.router.resolve(&call.model).await?;
-    account.model(&plan.provenance().model);
+async fn embeddings(Posted { state, account, body }: Posted) -> Answer {
+    let call = decode::embeddings(body)?;
+    let plan = body::plan(&state, &account, &call.model).await?;
     let mut inputs = Vec::with_capacity(call.inputs.len());
     for (place, input) in call.inputs.into_iter().enumerate() {
         inputs.push(match input {

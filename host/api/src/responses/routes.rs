@@ -9,7 +9,7 @@ use axum::{
     routing::{get, post},
 };
 use gristmill_core::{Error, Result as Domain, request::Message};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     decode::{self, Call},
@@ -20,7 +20,7 @@ use super::{
 use crate::{
     account::Account,
     blocks::Blocks,
-    body,
+    body::{self, Posted},
     drive::{Driver, json_answer, name_unused},
     error::Failure,
     ids,
@@ -39,9 +39,8 @@ pub fn routes() -> Router<AppState> {
 }
 
 /// The request, decoded, with the conversation before it.
-async fn decoded(state: &AppState, account: &Account, request: Request) -> Result<Call, Failure> {
-    let body = body::json(state, request).await?;
-    let mut call = decode::create(body, &account.id)?;
+fn decoded(state: &AppState, body: Value, id: &str) -> Domain<Call> {
+    let mut call = decode::create(body, id)?;
     match &call.previous {
         None => call.join(&[]),
         Some(id) => {
@@ -52,13 +51,9 @@ async fn decoded(state: &AppState, account: &Account, request: Request) -> Resul
     Ok(call)
 }
 
-async fn create(
-    State(state): State<AppState>,
-    Extension(account): Extension<Arc<Account>>,
-    request: Request,
-) -> Answer {
-    let call = decoded(&state, &account, request).await?;
-    let plan = state.router.resolve(&call.model).await?;
+async fn create(Posted { state, account, body }: Posted) -> Answer {
+    let call = decoded(&state, body, &account.id)?;
+    let plan = body::plan(&state, &account, &call.model).await?;
     let store = call.store && state.responses.keeps();
     let said = if store { call.said() } else { Vec::new() };
     let head = Head {
@@ -112,14 +107,9 @@ async fn forget(State(state): State<AppState>, Path(id): Path<String>) -> Answer
 }
 
 /// How many tokens the model would read.
-async fn input_tokens(
-    State(state): State<AppState>,
-    Extension(account): Extension<Arc<Account>>,
-    request: Request,
-) -> Answer {
-    let call = decoded(&state, &account, request).await?;
-    let plan = state.router.resolve(&call.model).await?;
-    account.model(&plan.provenance().model);
+async fn input_tokens(Posted { state, account, body }: Posted) -> Answer {
+    let call = decoded(&state, body, &account.id)?;
+    let plan = body::plan(&state, &account, &call.model).await?;
     let (tokens, _) = state.router.prompt(&plan, call.request).await?;
     let answer = json!({ "object": "response.input_tokens", "input_tokens": tokens.len() });
     Ok(json_answer(answer, &plan.provenance(), &call.unused))
