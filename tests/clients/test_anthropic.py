@@ -14,9 +14,13 @@ TOOLS = [
 ]
 
 
-def ask(claude, name, **change):
-    request = {"model": name, "messages": QUESTION, "temperature": 0, "max_tokens": 24, **change}
-    return claude.messages.create(**request)
+# The package no longer names the temperature itself.
+GREEDY = {"temperature": 0}
+
+
+def ask(claude, name, temperature=0, **change):
+    request = {"model": name, "messages": QUESTION, "max_tokens": 24, **change}
+    return claude.messages.create(**request, extra_body={"temperature": temperature})
 
 
 def say(claude, text, **change):
@@ -39,7 +43,7 @@ def test_a_message_has_text_and_usage(claude, oai, model):
 
 def test_a_stream_carries_the_same_message(claude, model):
     whole = ask(claude, model)
-    with claude.messages.stream(model=model, messages=QUESTION, temperature=0, max_tokens=24) as stream:
+    with claude.messages.stream(model=model, messages=QUESTION, max_tokens=24, extra_body=GREEDY) as stream:
         text = "".join(stream.text_stream)
         final = stream.get_final_message()
     assert final.content[0].text == text == whole.content[0].text

@@ -53,12 +53,14 @@ def test_a_stream_carries_the_same_response(oai, model):
     assert last.usage.output_tokens == whole.usage.output_tokens
 
 
-def test_the_packages_own_stream_helper_puts_it_together(oai, model):
-    with oai.responses.stream(model=model, input="Name three colours.", temperature=0,
-                              max_output_tokens=24) as stream:
-        text = "".join(e.delta for e in stream if e.type == "response.output_text.delta")
+def test_the_packages_own_stream_helper_puts_it_together(scripted_oai):
+    request = {"model": "scripted", "input": scripts.CALLS, "tools": [TOOL, NOTHING]}
+    with scripted_oai.responses.stream(**request) as stream:
+        kinds = {event.type for event in stream}
         final = stream.get_final_response()
-    assert final.output_text == text == ask(oai, model).output_text
+    assert {"response.output_text.delta", "response.function_call_arguments.delta"} <= kinds
+    assert final.output_text == "Let me see."
+    assert final.output[2].arguments == scripts.ZURICH
 
 
 def test_instructions_and_items_are_one_conversation(oai, model):

@@ -6,12 +6,7 @@
 
 use std::sync::Arc;
 
-use axum::{
-    Extension, Router,
-    extract::{Request, State},
-    response::Response,
-    routing::post,
-};
+use axum::{Router, response::Response, routing::post};
 use gristmill_core::{
     Code, Error, Result as Domain,
     request::{Ranked, RerankRequest},

@@ -6,12 +6,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use axum::{
-    Extension, Router,
-    extract::{Request, State},
-    response::Response,
-    routing::post,
-};
+use axum::{Router, response::Response, routing::post};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use gristmill_core::{
     Result as Domain,

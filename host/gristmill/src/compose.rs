@@ -15,7 +15,9 @@ use gristmill_ledger::{Kind, Ledger, Pin};
 use gristmill_models::store::Store;
 use gristmill_policies::{Grant, Policies};
 use gristmill_router::{Engines, KeepAlive, KeepConfig, Limits, Router, RouterConfig, Source};
-use gristmill_sandbox::{FamilySet, LoadError, Sandbox, SandboxConfig, Services};
+use gristmill_sandbox::{
+    FamilySet, LoadError, Sandbox, SandboxConfig, Services, backend::Backend,
+};
 
 use crate::{catalogue::Catalogue, models::store, settings::Settings};
 
@@ -118,7 +120,8 @@ async fn install(
             active: number(settings, "engine.max_active").unwrap_or(4),
             queued: number(settings, "engine.max_queued").unwrap_or(64),
         };
-        router.install(native, Source::Store, limits, backend).await?;
+        let source = source(backend.as_ref()).await?;
+        router.install(native, source, limits, backend).await?;
     }
     for server in settings.servers() {
         if server.name == native {
@@ -132,6 +135,13 @@ async fn install(
         router.install(&server.name, Source::Listed, server.limits(), backend).await?;
     }
     Ok(())
+}
+
+/// Where a back-end's models come from: the store, if it says so, else its own list.
+async fn source(backend: &dyn Backend) -> Result<Source> {
+    let extras = backend.describe().await?.extras;
+    let stored = extras.iter().any(|(name, value)| name == "models" && value == "store");
+    Ok(if stored { Source::Store } else { Source::Listed })
 }
 
 /// The engine over these families and this store.

@@ -1,14 +1,7 @@
 //! Anthropic's routes: decode, ask the router, encode. `anthropic-version` and `anthropic-beta` are
 //! not looked at: what a body says counts.
 
-use std::sync::Arc;
-
-use axum::{
-    Extension, Router,
-    extract::{Request, State},
-    response::Response,
-    routing::post,
-};
+use axum::{Router, response::Response, routing::post};
 use serde_json::json;
 
 use super::{
@@ -16,7 +9,6 @@ use super::{
     encode::{Head, Stream, whole},
 };
 use crate::{
-    account::Account,
     body::{self, Posted},
     drive::{Driver, json_answer, name_unused},
     error::Failure,

@@ -8,9 +8,9 @@ use std::{
 };
 
 use axum::{
-    Extension, Json, Router,
+    Json, Router,
     body::{Body, Bytes},
-    extract::{Request, State},
+    extract::State,
     http::{StatusCode, header},
     response::{IntoResponse, Response},
     routing::{delete, get, post},

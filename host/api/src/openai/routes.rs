@@ -6,8 +6,8 @@ use std::{
 };
 
 use axum::{
-    Extension, Json, Router,
-    extract::{Path, Request, State},
+    Json, Router,
+    extract::{Path, State},
     response::{IntoResponse, Response},
     routing::{get, post},
 };

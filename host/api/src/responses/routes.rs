@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::SystemTime};
 
 use axum::{
-    Extension, Json, Router,
-    extract::{Path, Request, State},
+    Json, Router,
+    extract::{Path, State},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
