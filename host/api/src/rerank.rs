@@ -4,8 +4,6 @@
 //! The decoder is as strict as OpenAI's. An answer whose ranks are not what was asked is the
 //! back-end's failure and not passed on.
 
-use std::sync::Arc;
-
 use axum::{Router, response::Response, routing::post};
 use gristmill_core::{
     Code, Error, Result as Domain,
@@ -14,7 +12,6 @@ use gristmill_core::{
 use serde_json::{Map, Value, json};
 
 use crate::{
-    account::Account,
     body::{self, Posted},
     drive::json_answer,
     error::Failure,

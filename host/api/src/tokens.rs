@@ -4,7 +4,7 @@
 //! What only a native engine can say (the beginning of text, a rendered conversation) is refused for
 //! models of a bridge, by field.
 
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
 
 use axum::{Router, response::Response, routing::post};
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -16,7 +16,6 @@ use gristmill_router::Plan;
 use serde_json::{Value, json};
 
 use crate::{
-    account::Account,
     body::{self, Posted},
     drive::json_answer,
     error::Failure,

@@ -15,9 +15,7 @@ use gristmill_ledger::{Kind, Ledger, Pin};
 use gristmill_models::store::Store;
 use gristmill_policies::{Grant, Policies};
 use gristmill_router::{Engines, KeepAlive, KeepConfig, Limits, Router, RouterConfig, Source};
-use gristmill_sandbox::{
-    FamilySet, LoadError, Sandbox, SandboxConfig, Services, backend::Backend,
-};
+use gristmill_sandbox::{FamilySet, LoadError, Sandbox, SandboxConfig, Services, backend::Backend};
 
 use crate::{catalogue::Catalogue, models::store, settings::Settings};
 

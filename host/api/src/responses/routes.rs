@@ -18,7 +18,6 @@ use super::{
     store::Kept,
 };
 use crate::{
-    account::Account,
     blocks::Blocks,
     body::{self, Posted},
     drive::{Driver, json_answer, name_unused},
