@@ -10,7 +10,7 @@ use axum::{
 use gristmill_api::ApiConfig;
 use gristmill_router::Limits;
 use serde_json::json;
-use support::{Bench, Double, Reply, ask, bench, bench_with, hello};
+use support::{Bench, CHATS, Double, Reply, ask, bench, bench_with, hello};
 
 async fn with(config: ApiConfig) -> Bench {
     bench_with(Double::playing(hello()), config, Limits::default()).await
@@ -116,7 +116,7 @@ async fn a_preflight_echoes_what_it_asks_and_needs_no_token() {
             ("access-control-request-headers", "authorization, baggage, x-anything"),
         ]
     };
-    for path in ["/api/chat", "/v1/chat/completions"] {
+    for path in CHATS {
         let reply = send(&bench, "OPTIONS", path, &ask("http://localhost:3000")).await;
         assert_eq!(reply.status, 204);
         assert_eq!(reply.header("access-control-allow-origin"), "http://localhost:3000");

@@ -9,7 +9,7 @@ use gristmill_core::{
     request::{Prompt, Reasoning},
 };
 use serde_json::{Value, json};
-use support::{Beat, Double, Play, ask, bench, finish, hello, text, timings, usage};
+use support::{Beat, CHATS, Double, Play, ask, ask_at, bench, finish, hello, text, timings, usage};
 
 /// Removes what differs from run to run, after checking that it is what it should be.
 fn settle(mut value: Value) -> Value {
@@ -189,11 +189,13 @@ async fn an_empty_prompt_loads_and_with_zero_keep_alive_unloads() {
 }
 
 #[tokio::test]
-async fn keep_alive_said_here_is_not_reset_by_the_other_dialect() {
+async fn keep_alive_said_here_is_not_reset_by_the_other_dialects() {
     let bench = bench(Double::playing(hello())).await;
     bench.post("/api/chat", json!({ "model": "tiny", "keep_alive": "-1" })).await;
-    bench.post("/v1/chat/completions", ask(false)).await;
-    bench.post("/api/chat", ask(false)).await;
+    for path in CHATS {
+        assert_eq!(bench.post(path, ask_at(path, false)).await.status, 200, "{path}");
+    }
+    bench.post("/tokenize", json!({ "model": "tiny", "content": "x" })).await;
     let expires = bench.get("/api/ps").await.json()["models"][0]["expires_at"].clone();
     let expires: jiff::Timestamp = expires.as_str().unwrap().parse().unwrap();
     assert!(expires.as_second() > jiff::Timestamp::now().as_second() + 50 * 365 * 24 * 3600);
