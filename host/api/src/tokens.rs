@@ -13,7 +13,7 @@ use gristmill_core::{
     request::{Prompt, Request as Generation},
 };
 use gristmill_router::Plan;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::{
     body::{self, Posted},
@@ -119,11 +119,10 @@ async fn tokenize(Posted { state, account, body }: Posted) -> Answer {
         What::Text(text, special) => state.router.tokenize(&plan, &text, special).await?,
         What::Prompt(request) => state.router.prompt(&plan, *request).await?.0,
     };
-    let mut answer = json!({
-        "tokens": tokens,
-        "count": tokens.len(),
-        "max_model_len": plan.info().context_native,
-    });
+    let mut answer = Map::new();
+    answer.insert("tokens".into(), json!(tokens));
+    answer.insert("count".into(), json!(tokens.len()));
+    answer.insert("max_model_len".into(), json!(plan.info().context_native));
     if call.pieces || call.strings {
         let pieces = pieces(&state, &plan, &tokens).await?;
         let piece = |token: &u32| pieces.get(token).map(Vec::as_slice).unwrap_or_default();
@@ -134,14 +133,14 @@ async fn tokenize(Posted { state, account, body }: Posted) -> Answer {
                 Err(_) => json!(bytes),
             };
             let one = |token| json!({ "id": token, "piece": value(piece(token)) });
-            answer["tokens"] = tokens.iter().map(one).collect();
+            answer.insert("tokens".into(), tokens.iter().map(one).collect());
         }
         if call.strings {
             let one = |token| String::from_utf8_lossy(piece(token)).into_owned();
-            answer["token_strs"] = tokens.iter().map(one).collect();
+            answer.insert("token_strs".into(), tokens.iter().map(one).collect());
         }
     }
-    Ok(json_answer(answer, &plan.provenance(), &[]))
+    Ok(json_answer(Value::Object(answer), &plan.provenance(), &[]))
 }
 
 /// The bytes of each token, asked once for each that occurs.
@@ -174,12 +173,14 @@ async fn detokenize(Posted { state, account, body }: Posted) -> Answer {
     };
     let text = String::from_utf8_lossy(&bytes);
     // Under both servers' names.
-    let mut answer = json!({ "content": text, "prompt": text });
+    let mut answer = Map::new();
+    answer.insert("content".into(), json!(text));
+    answer.insert("prompt".into(), json!(text));
     if std::str::from_utf8(&bytes).is_err() {
-        answer["lossy"] = json!(true);
-        answer["bytes"] = json!(STANDARD.encode(&bytes));
+        answer.insert("lossy".into(), json!(true));
+        answer.insert("bytes".into(), json!(STANDARD.encode(&bytes)));
     }
-    Ok(json_answer(answer, &plan.provenance(), &[]))
+    Ok(json_answer(Value::Object(answer), &plan.provenance(), &[]))
 }
 
 async fn apply_template(posted: Posted) -> Answer {

@@ -18,8 +18,8 @@ use gristmill_core::{
 };
 use serde_json::{Value, json};
 use support::{
-    Beat, Bench, CHATS, Double, Play, Reply, arguments, ask_at, bench, events, finish, hello, play,
-    start, text, within,
+    Beat, CHATS, Double, Play, Reply, arguments, ask_at, bench, events, finish, hello, play, start,
+    text, within,
 };
 use tokio::io::AsyncReadExt;
 
@@ -116,7 +116,7 @@ fn chunks(chunks: &[Value]) -> Seen {
         assert_eq!(delta["reasoning"], delta["reasoning_content"]);
         seen.reasoning.push_str(&string(&delta["reasoning"]));
         for call in delta["tool_calls"].as_array().into_iter().flatten() {
-            let index = call["index"].as_u64().expect("every fragment has its index") as usize;
+            let index = call["index"].as_u64().unwrap() as usize;
             if index == seen.calls.len() {
                 assert_eq!(call["type"], "function");
                 let name = string(&call["function"]["name"]);
@@ -197,11 +197,20 @@ fn written(path: &str, stream: bool, text: &str) -> String {
     }
 }
 
+/// Kind of fault; what the back-end says; text, reasoning, calls and finish that must be seen.
+type Kind = (
+    &'static str,
+    Vec<Event>,
+    &'static str,
+    &'static str,
+    Vec<(&'static str, &'static str)>,
+    &'static str,
+);
+
 #[tokio::test]
 async fn every_kind_of_answer_is_the_same_in_all_dialects_and_both_modes() {
     let end = Event::ToolEnd;
-    // Kind of fault; what the back-end says; text, reasoning, calls, finish that must be seen.
-    let kinds: Vec<(&str, Vec<Event>, &str, &str, Vec<(&str, &str)>, &str)> = vec![
+    let kinds: Vec<Kind> = vec![
         (
             "fragments of a call without their index",
             vec![
