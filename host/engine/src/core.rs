@@ -20,6 +20,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     cache::KvTypes,
+    constraint::Grammars,
     execute::MOST_SEQUENCES,
     memory::{Memory, Reservation},
     packing::{self, Placement},
@@ -49,6 +50,8 @@ pub(crate) struct Core {
     pub(crate) tokenizer: Tokenizer,
     pub(crate) template: Option<ChatTemplate>,
     pub(crate) dialect: Dialect,
+    /// What binds answers, made when it is first asked for.
+    pub(crate) grammars: Grammars,
     /// Tokens that end a turn, besides those the tokenizer knows.
     pub(crate) ends: Vec<u32>,
     /// Texts that end a turn and are no single token.
@@ -180,6 +183,7 @@ impl Core {
             tokenizer,
             template,
             dialect,
+            grammars: Grammars::default(),
             ends,
             end_texts,
             types: loading.types,

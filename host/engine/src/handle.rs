@@ -18,6 +18,7 @@ use gristmill_core::{
 use tokio::sync::oneshot;
 
 use crate::{
+    constraint,
     core::Core,
     driver::{Command, Embedding, Origin, Shared, Source, Start, channel, overflow},
     engine::blocking,
@@ -67,7 +68,7 @@ pub(crate) fn limit(core: &Core, request: &Request) -> Result<usize> {
 }
 
 /// Submits an answer whose prompt or session is settled.
-pub(crate) fn submit(
+pub(crate) async fn submit(
     core: &Arc<Core>,
     shared: &Arc<Shared>,
     request: &Request,
@@ -77,6 +78,7 @@ pub(crate) fn submit(
 ) -> Result<Box<dyn Decoding>> {
     let settings = prompt::settings(core, request)?;
     let reading = prompt::reading(core, request, text)?;
+    let guard = constraint::guard(core, request, &reading, prompt::closed(core, text)).await?;
     let ticket = shared.ticket(core)?;
     let (sink, source) = channel();
     let start = Start {
@@ -86,6 +88,7 @@ pub(crate) fn submit(
         origin,
         sampler: Sampler::new(settings),
         assembler: Assembler::new(reading),
+        guard,
         logprobs: request.logprobs.map(|count| count as usize),
         max_tokens: request.max_tokens.map(|count| count as usize),
         limit,
@@ -114,6 +117,7 @@ impl Model for Handle {
         let unnamed = "the family does not say how tools are called";
         let moe = core.plan.program.steps.iter().any(|step| matches!(step.op, Op::Moe(_)));
         let reasons = core.dialect.reasoning.is_some();
+        let vectors = "this model makes embeddings";
         let claims = vec![
             either("inference.text", !encodes, "this model makes embeddings"),
             either("inference.chat", !encodes && core.template.is_some(), "no chat template"),
@@ -129,7 +133,12 @@ impl Model for Handle {
             either("reasoning.control", reasons, "the model does not reason"),
             either("streaming.reasoning", reasons, "the model does not reason"),
             Claim::supported("streaming.content"),
-            no("structured_output", "not-implemented", "no grammars yet".to_owned()),
+            either("tools.required", tools, unnamed),
+            either("structured_output", !encodes, vectors),
+            either("structured.json-object", !encodes, vectors),
+            either("structured.json-schema", !encodes, vectors),
+            either("structured.regex", !encodes, vectors),
+            either("structured.grammar", !encodes, vectors),
             no("multimodal.vision", "not-implemented", "text only".to_owned()),
             no("multimodal.audio", "not-implemented", "text only".to_owned()),
             Claim::supported("logprobs"),
@@ -212,7 +221,7 @@ impl Model for Handle {
         if tokens.len() >= limit {
             return Err(overflow("prompt", 0, tokens.len(), limit));
         }
-        submit(&self.core, &self.shared, &request, Origin::Prompt(tokens), &text, limit)
+        submit(&self.core, &self.shared, &request, Origin::Prompt(tokens), &text, limit).await
     }
 
     async fn embed(&self, request: EmbedRequest) -> Result<Embeddings> {

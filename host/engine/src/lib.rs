@@ -9,6 +9,7 @@
 //! is what the rest of the host holds.
 
 pub mod cache;
+pub mod constraint;
 mod core;
 mod driver;
 mod engine;

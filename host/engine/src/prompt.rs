@@ -29,28 +29,9 @@ pub(crate) fn refuse(core: &Core, request: &Request) -> Result<()> {
     if core.encodes() {
         return unsupported("model", format!("`{}` makes embeddings and no text", core.located.id));
     }
-    match &request.constraint {
-        None => {}
-        Some(constraint) => {
-            let kind = match constraint {
-                Constraint::JsonObject => "json-object",
-                Constraint::JsonSchema(_) => "json-schema",
-                Constraint::Regex(_) => "regex",
-                Constraint::Grammar(_) => "grammar",
-                Constraint::Other(kind, _) => kind,
-            };
-            let message =
-                format!("constrained output (`{kind}`) is not implemented by this engine");
-            return unsupported("constraint", message);
-        }
-    }
-    match &request.tool_choice {
-        ToolChoice::Auto | ToolChoice::None => {}
-        ToolChoice::Required | ToolChoice::Named(_) => {
-            let message =
-                "a forced tool call needs constrained output, which this engine does not implement";
-            return unsupported("tool_choice", message.to_owned());
-        }
+    if let Some(Constraint::Other(kind, _)) = &request.constraint {
+        let message = format!("constrained output (`{kind}`) is not known to this engine");
+        return unsupported("constraint", message);
     }
     if let Some((name, _)) =
         request.extras.iter().find(|(name, _)| !EXTRAS.contains(&name.as_str()))
@@ -102,6 +83,12 @@ fn format(core: &Core) -> Result<&ToolFormat> {
         return Err(Error::unsupported(message).with("field", "tools"));
     }
     Ok(format)
+}
+
+/// Whether a prompt ends with a thought that is over.
+pub(crate) fn closed(core: &Core, prompt: &str) -> bool {
+    let close = core.dialect.reasoning.as_ref().map_or("", |span| span.close.trim());
+    !close.is_empty() && prompt.trim_end().ends_with(close)
 }
 
 /// How the answer's text is to be read.

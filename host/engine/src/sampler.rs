@@ -15,6 +15,8 @@
 //! temperature 0.8, top-k 40, top-p 0.9, everything else off, penalties over 64 tokens. A dialect
 //! with other defaults (`/v1`: temperature 1, top-p 1) sets them in the request.
 //!
+//! Where an answer is bound by a grammar, steps 4 to 6 see only the tokens that may come.
+//!
 //! Nothing here sorts the vocabulary: candidates are picked in linear passes, and only the picked
 //! ones (about `top_k`, or those that hold `top_p` of the mass) are ordered.
 

@@ -93,7 +93,7 @@ impl Session for SessionHandle {
     async fn decode(&mut self, request: Request) -> Result<Box<dyn Decoding>> {
         prompt::refuse(&self.core, &request)?;
         let limit = limit(&self.core, &request)?.min(self.limit);
-        submit(&self.core, &self.shared, &request, Origin::Session(self.id), "", limit)
+        submit(&self.core, &self.shared, &request, Origin::Session(self.id), "", limit).await
     }
 
     async fn snapshot(&mut self) -> Result<String> {

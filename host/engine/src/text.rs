@@ -32,6 +32,8 @@ pub struct Assembler {
     spans: Option<Spans>,
     calls: Option<Calls>,
     stopped: Option<String>,
+    /// The answer is cut, not finished.
+    cut: bool,
 }
 
 /// How an answer's text is read.
@@ -75,6 +77,7 @@ impl Assembler {
             spans: reading.reasoning.map(Spans::new),
             calls,
             stopped: None,
+            cut: false,
         }
     }
 
@@ -99,8 +102,13 @@ impl Assembler {
             self.emit(pieces, events);
         }
         if let Some(calls) = &mut self.calls {
-            calls.finish(events);
+            calls.finish(self.cut, events);
         }
+    }
+
+    /// The answer was cut: a call that had begun will not be completed, and is no text either.
+    pub fn cut(&mut self) {
+        self.cut = true;
     }
 
     /// Whether nothing more belongs to the answer: a stop string, or the only call allowed.

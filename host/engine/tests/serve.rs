@@ -146,8 +146,12 @@ async fn what_cannot_be_honoured_is_refused_by_name() {
     tools.tools = vec![tool()];
     let cases = [
         (with(|r| r.prompt = Prompt::Infill("a".into(), "b".into())), Code::Unsupported, "infill"),
-        (with(|r| r.constraint = Some(Constraint::JsonObject)), Code::Unsupported, "json-object"),
-        (with(|r| r.tool_choice = ToolChoice::Required), Code::Unsupported, "tool call"),
+        (
+            with(|r| r.constraint = Some(Constraint::Other("shape".into(), String::new()))),
+            Code::Unsupported,
+            "shape",
+        ),
+        (with(|r| r.tool_choice = ToolChoice::Required), Code::InvalidRequest, "tool_choice"),
         (with(|r| r.reasoning = Reasoning::On), Code::Unsupported, "reason"),
         (with(|r| r.extras.push(("sparkle".into(), "1".into()))), Code::Unsupported, "sparkle"),
         (with(|r| r.logprobs = Some(1000)), Code::InvalidRequest, "logprobs"),

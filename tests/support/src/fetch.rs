@@ -66,6 +66,29 @@ pub fn llama_cpp_models() -> Result<PathBuf> {
     })
 }
 
+/// The JSON-Schema-Test-Suite as the source package `jsonschema` ships it: `tests/draft…/*.json`,
+/// each a list of schemas with instances that are valid or not (MIT).
+///
+/// # Errors
+/// When pip cannot fetch the package.
+pub fn json_schema_suite() -> Result<PathBuf> {
+    once("json-schema-test-suite", |dir, target| {
+        pip(dir, &["--no-binary", "jsonschema", "jsonschema==4.26.0"])?;
+        let archive = newest(dir)?;
+        fs::create_dir_all(target)?;
+        let done = Command::new("tar")
+            .args(["xzf"])
+            .arg(&archive)
+            .args(["--wildcards", "--strip-components=2", "-C"])
+            .arg(target)
+            .arg("*/json/tests/*")
+            .status()
+            .context("tar is needed to unpack a source package")?;
+        ensure!(done.success(), "tar could not unpack {}", archive.display());
+        Ok(())
+    })
+}
+
 /// Where fetched files are kept.
 #[must_use]
 pub fn folder() -> PathBuf {

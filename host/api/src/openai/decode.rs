@@ -10,7 +10,7 @@ use gristmill_core::{
 };
 use serde_json::Value;
 
-use super::messages;
+use super::{constraint, messages};
 use crate::{
     fields::{Fields, kind, nothing_left, refused, wrong},
     ollama::decode::tools,
@@ -252,6 +252,7 @@ fn finish(mut fields: Fields, model: String, mut request: Request) -> Result<Cal
         options.flag("include_obfuscation")?;
         nothing_left(&options)?;
     }
+    request.constraint = constraint::decode(&mut fields, request.constraint.take())?;
     let unused = fields.without_effect(&HARMLESS);
     nothing_left(&fields)?;
     Ok(Call {

@@ -1,5 +1,6 @@
 //! OpenAI's dialect: `/v1/*`.
 
+pub mod constraint;
 pub mod decode;
 pub mod encode;
 pub mod messages;

@@ -8,13 +8,14 @@ use std::{
 };
 
 use gristmill_core::{
-    Result,
+    Error, Result,
     event::{Alternative, Event, Finish, Timings, TokenInfo, Usage},
 };
 
 use super::{Sink, Ticket};
 use crate::{
     cache::Cache,
+    constraint::{Allowed, Guard},
     core::Core,
     execute::Arena,
     memory::Reservation,
@@ -22,6 +23,9 @@ use crate::{
     speculation::{Costs, Lookup, Pace},
     text::{Assembler, Reading},
 };
+
+/// The logit of a token that may not come: finite, and without any weight beside others.
+const REJECTED: f32 = -1e30;
 
 /// Where an answer's context comes from.
 pub(crate) enum Origin {
@@ -39,6 +43,8 @@ pub(crate) struct Start {
     pub(crate) origin: Origin,
     pub(crate) sampler: Sampler,
     pub(crate) assembler: Assembler,
+    /// What binds the answer.
+    pub(crate) guard: Option<Guard>,
     /// Alternatives per token.
     pub(crate) logprobs: Option<usize>,
     pub(crate) max_tokens: Option<usize>,
@@ -75,6 +81,7 @@ pub(super) struct Sequence {
     resident: usize,
     sampler: Sampler,
     assembler: Assembler,
+    guard: Option<Guard>,
     logprobs: Option<usize>,
     max_tokens: Option<usize>,
     pub(super) limit: usize,
@@ -116,6 +123,7 @@ impl Sequence {
             resident: 0,
             sampler,
             assembler: start.assembler,
+            guard: start.guard,
             logprobs: start.logprobs,
             max_tokens: start.max_tokens,
             limit: start.limit,
@@ -223,7 +231,7 @@ impl Sequence {
             return Ok(true);
         }
         let raw = self.logprobs.map(|count| (count, logits.to_vec()));
-        let token = self.sampler.choose(logits)?;
+        let token = self.choose(logits)?;
         self.sampler.accept(token);
         self.lookup.push(token);
         self.next = Some(token);
@@ -237,6 +245,9 @@ impl Sequence {
             return Ok(true);
         }
         let bytes = self.bytes(token);
+        if let Some(guard) = &mut self.guard {
+            guard.accept(token, &bytes)?;
+        }
         self.assembler.push(&bytes, &mut self.events);
         if let Some((count, raw)) = raw {
             self.events.push(Event::Tokens(vec![self.info(token, &raw, count)]));
@@ -246,12 +257,53 @@ impl Sequence {
             self.end(if called { "tool-calls" } else { "stop" });
             return Ok(true);
         }
+        if self.guard.as_ref().is_some_and(Guard::over) {
+            self.end("stop");
+            return Ok(true);
+        }
         let full = self.resident + 1 >= self.limit;
         if full || self.max_tokens.is_some_and(|most| self.completion >= most) {
             self.end("length");
             return Ok(true);
         }
         Ok(false)
+    }
+
+    /// Chooses a token among those that may come.
+    fn choose(&mut self, logits: &mut [f32]) -> Result<u32> {
+        let Some(mut guard) = self.guard.take() else { return self.sampler.choose(logits) };
+        let chosen = self.choose_bound(&mut guard, logits);
+        self.guard = Some(guard);
+        chosen
+    }
+
+    fn choose_bound(&mut self, guard: &mut Guard, logits: &mut [f32]) -> Result<u32> {
+        self.sampler.adjust(logits);
+        let allowed = guard.allowed()?;
+        let mut rejected = Vec::new();
+        // Each turn rejects one more token.
+        for _ in 0..logits.len() {
+            let token = match &allowed {
+                Allowed::Only(mask) => {
+                    let may = mask.iter().filter(|token| !rejected.contains(token));
+                    self.sampler.choose_among(logits, may)?
+                }
+                Allowed::All | Allowed::AllButEnds => self.sampler.pick(logits)?,
+            };
+            let right = match (self.core.ends_with(token), &allowed) {
+                (true, Allowed::AllButEnds) => false,
+                (true, _) => true,
+                (false, _) => guard.admits(token, &self.bytes(token)),
+            };
+            if right {
+                return Ok(token);
+            }
+            rejected.push(token);
+            if let Some(logit) = logits.get_mut(token as usize) {
+                *logit = REJECTED;
+            }
+        }
+        Err(Error::internal("no token may come next"))
     }
 
     /// What a token adds to the text: marks are not shown unless the dialect reads them.
@@ -279,6 +331,9 @@ impl Sequence {
 
     fn end(&mut self, reason: &str) {
         let mut events = std::mem::take(&mut self.events);
+        if reason == "length" {
+            self.assembler.cut();
+        }
         self.assembler.finish(&mut events);
         // Held-back text may only now have completed a call.
         let reason = match reason {

@@ -24,6 +24,8 @@ pub struct Sampler {
     candidates: Vec<Candidate>,
     best: Vec<(u32, f32)>,
     scratch: Vec<f32>,
+    /// The tokens that may be chosen, and their logits.
+    among: (Vec<u32>, Vec<f32>),
 }
 
 /// A token and its logit, later its weight.
@@ -55,6 +57,7 @@ impl Sampler {
             candidates: Vec::new(),
             best: Vec::new(),
             scratch: Vec::new(),
+            among: (Vec::new(), Vec::new()),
         }
     }
 
@@ -82,6 +85,42 @@ impl Sampler {
     /// `non-finite` when a logit is not finite: the computation before went wrong.
     pub fn choose(&mut self, logits: &mut [f32]) -> Result<u32> {
         self.adjust(logits);
+        self.pick(logits)
+    }
+
+    /// Chooses among the tokens that `may` come, in ascending order, as if there were no others.
+    /// The logits have been [adjusted](Self::adjust).
+    ///
+    /// # Errors
+    /// As [`Sampler::choose`]; `internal` when none may come.
+    pub fn choose_among(&mut self, logits: &[f32], may: impl Iterator<Item = u32>) -> Result<u32> {
+        let (mut tokens, mut kept) = std::mem::take(&mut self.among);
+        tokens.clear();
+        kept.clear();
+        for token in may {
+            if let Some(&logit) = logits.get(token as usize) {
+                tokens.push(token);
+                kept.push(logit);
+            }
+        }
+        let chosen = if kept.is_empty() {
+            Err(Error::internal("no token may come next"))
+        } else {
+            self.pick(&kept)
+        };
+        let token = chosen.and_then(|place| {
+            let token = tokens.get(place as usize).copied();
+            token.ok_or_else(|| Error::internal("a token was chosen that may not come"))
+        });
+        self.among = (tokens, kept);
+        token
+    }
+
+    /// Chooses from logits that have been [adjusted](Self::adjust).
+    ///
+    /// # Errors
+    /// As [`Sampler::choose`].
+    pub fn pick(&mut self, logits: &[f32]) -> Result<u32> {
         let (best, max) = largest(logits)?;
         let s = &self.settings;
         if s.temperature == 0.0 || s.top_k == 1 {
@@ -96,7 +135,8 @@ impl Sampler {
         Ok(self.draw().unwrap_or(best))
     }
 
-    fn adjust(&self, logits: &mut [f32]) {
+    /// Applies bias and penalties.
+    pub fn adjust(&self, logits: &mut [f32]) {
         let s = &self.settings;
         for &(token, bias) in &s.logit_bias {
             if let Some(logit) = logits.get_mut(token as usize) {

@@ -1,11 +1,11 @@
 //! Tool calls in the answer, shapes `json` and `json-list`, as they are written.
 //!
 //! A call is announced as soon as its name is known and its arguments have begun, and the
-//! arguments are passed on byte for byte. What stands between the marks must be a JSON object with
-//! the name and an object of arguments, and the name must be on offer. If it is not, everything
-//! from the opening mark stays text; if that shows only inside the arguments, the call is left
-//! without an end, and what follows is text. An answer cut short leaves its last call without an
-//! end too.
+//! arguments are passed on byte for byte; left out, they are `{}`. What stands between the marks
+//! must be a JSON object with the name and an object of arguments, and the name must be on offer.
+//! If it is not, everything from the opening mark stays text; if that shows only inside the
+//! arguments, the call is left without an end, and what follows is text. An answer cut short leaves
+//! its last call without an end too, and a call it cut before that was announced is nothing.
 
 use gristmill_core::{
     event::{Event, ToolStart},
@@ -54,6 +54,8 @@ struct Call {
     announced: bool,
     /// Whether any object of this opening mark was announced: then `raw` must not come again.
     spoken: bool,
+    /// Whether there was an opening mark.
+    marked: bool,
 }
 
 impl Calls {
@@ -98,11 +100,11 @@ impl Calls {
         while !self.held.is_empty() && !self.ended && self.advance(events) {}
     }
 
-    /// Nothing follows.
-    pub fn finish(&mut self, events: &mut Vec<Event>) {
+    /// Nothing follows; `cut`: because the answer was cut.
+    pub fn finish(&mut self, cut: bool, events: &mut Vec<Event>) {
         match std::mem::replace(&mut self.place, Place::Text) {
-            // A list may lack its closing mark: the end of the answer closes it.
-            Place::Call(call) if call.spoken => {}
+            // A call or list may lack its closing mark: the end of the answer closes it.
+            Place::Call(call) if call.spoken || (cut && call.marked) => {}
             Place::Call(call) => self.say(&call.raw, events),
             Place::Text => {}
         }
@@ -241,7 +243,8 @@ impl Calls {
 
 impl Call {
     fn new(format: &ToolFormat, raw: String) -> Self {
-        Self { raw, scanner: Scanner::new(format), announced: false, spoken: false }
+        let marked = !raw.is_empty();
+        Self { raw, scanner: Scanner::new(format), announced: false, spoken: false, marked }
     }
 }
 

@@ -11,6 +11,7 @@
 
 pub mod families;
 pub mod made;
+pub mod random;
 pub mod serve;
 pub mod tiny;
 

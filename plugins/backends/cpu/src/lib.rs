@@ -72,6 +72,11 @@ fn claims() -> Vec<Claim> {
         "embeddings",
         "tokenize",
         "logprobs",
+        "structured_output",
+        "structured.json-object",
+        "structured.json-schema",
+        "structured.regex",
+        "structured.grammar",
         "streaming.content",
         "streaming.reasoning",
         "placement.cpu",
@@ -84,6 +89,7 @@ fn claims() -> Vec<Claim> {
             "reranking",
             "reasoning.control",
             "tools.calling",
+            "tools.required",
             "tools.streaming",
             "streaming.tool_arguments",
         ]
@@ -91,7 +97,6 @@ fn claims() -> Vec<Claim> {
     );
     let none = "not-implemented";
     claims.extend([
-        Claim::unsupported("structured_output", none, "answers are not bound to a grammar"),
         Claim::unsupported("multimodal.vision", none, "no image encoder"),
         Claim::unsupported("multimodal.audio", none, "no audio encoder"),
         Claim::unsupported("placement.gpu", "cpu-only", "this engine computes on the CPU"),

@@ -135,11 +135,16 @@ impl Scanner {
         let Some(token) = self.json.push(c) else { return Scan::Wrong };
         let depth = self.json.depth();
         if depth == 0 {
-            if self.name.is_none() || !self.finished {
+            if self.name.is_none() || (self.arguments.is_some() && !self.finished) {
                 return Scan::Wrong;
             }
-            self.name = None;
-            self.arguments = None;
+            if self.arguments.is_some() {
+                self.name = None;
+                self.arguments = None;
+            } else {
+                // A call without parameters may leave them out.
+                self.arguments = Some("{}".to_owned());
+            }
             self.expect = Some(match (self.list, self.close.is_empty()) {
                 (true, _) => Expect::Next,
                 (false, true) => Expect::Object(false),

@@ -29,7 +29,7 @@ fn read(
         }
         calls.push(&chunk.iter().collect::<String>(), &mut events);
     }
-    calls.finish(&mut events);
+    calls.finish(false, &mut events);
     let (mut seen, mut found) = (String::new(), Vec::new());
     for event in events {
         match event {
@@ -86,12 +86,7 @@ fn calls_are_read_however_the_text_is_cut() {
             "<tool_call>{\"name\": \"sum\", \"arguments\": [1]}</tool_call>",
             &[],
         ),
-        (
-            hermes,
-            "<tool_call>{\"name\": \"sum\"}</tool_call>",
-            "<tool_call>{\"name\": \"sum\"}</tool_call>",
-            &[],
-        ),
+        (hermes, "<tool_call>{\"name\": \"sum\"}</tool_call>", "⟨0⟩", &["sum {} end"]),
         // The fault shows only inside the arguments: no end, and the rest is text.
         (
             hermes,
@@ -137,4 +132,34 @@ fn without_parallel_calls_the_first_ends_the_answer() {
     let (seen, found) =
         read("json", "<tool_call>", "</tool_call>", false, &format!("{call}{call} x"), 3);
     assert_eq!((seen.as_str(), found.len()), ("⟨0⟩", 1));
+}
+
+#[test]
+fn an_answer_that_is_cut_shows_no_marks() {
+    let format = || ToolFormat {
+        open: "<tool_call>".into(),
+        close: "</tool_call>".into(),
+        shape: "json".into(),
+        name_key: "name".into(),
+        arguments_key: "arguments".into(),
+        extras: Vec::new(),
+    };
+    let whole = "Well. <tool_call>\n{\"name\": \"sum\", \"arguments\": {\"a\": 1}}\n</tool_call>";
+    let begun = whole.find("call>").unwrap() + 5;
+    for end in begun..=whole.len() {
+        let mut calls = Calls::new(format(), vec!["sum".into()], true, "id".into());
+        let mut events = Vec::new();
+        calls.push(&whole[..end], &mut events);
+        calls.finish(true, &mut events);
+        let text: String = events
+            .iter()
+            .filter_map(|event| match event {
+                Event::Text(text) => Some(text.as_str()),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(text, "Well. ", "cut after {:?}", &whole[..end]);
+        let ended = events.iter().any(|event| matches!(event, Event::ToolEnd(0)));
+        assert_eq!(ended, whole[..end].contains("}}"), "a call whose object is complete is a call");
+    }
 }

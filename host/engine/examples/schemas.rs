@@ -1,0 +1,26 @@
+//! The schema survey: about 300 schemas of JSON-Schema-Test-Suite, how many are enforced, refused
+//! and weakened, and what a step and a compilation cost. `--all` takes every schema.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    dead_code,
+    unreachable_pub,
+    clippy::print_stdout,
+    reason = "a tool for people"
+)]
+
+#[path = "../tests/common/suite.rs"]
+mod suite;
+
+fn main() {
+    let nth = if std::env::args().any(|argument| argument == "--all") { 1 } else { 2 };
+    let mut survey = suite::run(suite::tokenizer(), nth, 20);
+    println!("{}", survey.report());
+    for (what, lines) in [("weakened", &survey.weakened), ("narrower", &survey.narrower)] {
+        for line in lines {
+            println!("{what}: {line}");
+        }
+    }
+}
