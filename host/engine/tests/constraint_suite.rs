@@ -22,5 +22,9 @@ fn no_schema_of_the_suite_is_weakened() {
     for narrower in &survey.narrower {
         println!("narrower: {narrower}");
     }
+    assert!(survey.schemas >= 300 && survey.enforced * 10 >= survey.schemas * 6);
+    assert!(survey.answers >= survey.enforced && survey.cut * 10 <= survey.answers);
+    // What is valid and not accepted: formats that only annotate, and whole numbers as `1.0`.
+    assert!(survey.narrower.len() * 20 <= survey.valid, "{:#?}", survey.narrower);
     assert!(survey.weakened.is_empty(), "{:#?}", survey.weakened);
 }

@@ -230,14 +230,14 @@ async fn none_is_free_and_what_cannot_be_forced_is_refused_by_name() {
 
     let error =
         noise.model.generate(request(1, ToolChoice::Named("sun".into()))).await.err().unwrap();
-    assert_eq!((error.code, error.detail("field")), (Code::InvalidRequest, Some("tool_choice")));
+    assert_eq!((&error.code, error.detail("field")), (&Code::InvalidRequest, Some("tool_choice")));
     let mut both = request(1, ToolChoice::Auto);
     both.constraint = Some(Constraint::Regex("a+".into()));
     let error = noise.model.generate(both).await.err().unwrap();
-    assert_eq!((error.code, error.detail("field")), (Code::Unsupported, Some("constraint")));
+    assert_eq!((&error.code, error.detail("field")), (&Code::Unsupported, Some("constraint")));
 
     let xml = common::random::noise(dialect("<tool_call>", "</tool_call>", "xml")).await;
     let error = xml.model.generate(request(1, ToolChoice::Required)).await.err().unwrap();
-    assert_eq!((error.code, error.detail("field")), (Code::Unsupported, Some("tools")));
+    assert_eq!((&error.code, error.detail("field")), (&Code::Unsupported, Some("tools")));
     assert!(error.message.contains("xml"), "{error}");
 }
