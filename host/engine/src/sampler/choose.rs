@@ -5,7 +5,7 @@ use std::{
     collections::{HashMap, VecDeque},
 };
 
-use gristmill_core::Result;
+use gristmill_core::{Error, Result};
 use gristmill_kernels::ops;
 
 use super::Settings;
