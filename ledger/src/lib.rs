@@ -1,14 +1,15 @@
 //! Pins: which component runs, by digest.
 //!
 //! A ledger is a folder. `pins/<name>.toml` says for one plugin name which bytes may run and what
-//! they may import; one name has one pin, so a change of what runs is one reviewed diff. The folder
-//! has room for what proves a pin (`evidence/`, `signatures/`, `log.jsonl`); this version reads the
-//! pins alone.
+//! they may import; one name has one pin, so a change of what runs is one reviewed diff. What probes
+//! found out about a pinned component lies in `evidence/` ([`evidence`]); the folder has room for
+//! more that proves a pin (`signatures/`, `log.jsonl`).
 //!
 //! What is refused: an unknown key, a file whose name is not the pin's, a digest that is not 64
 //! lower-case hexadecimal digits, an import list that is not sorted, and a `file` that is a path.
 
 mod digest;
+pub mod evidence;
 mod pin;
 
 use std::{

@@ -1,13 +1,15 @@
-//! Grants: what a plugin may import, and how much of everything it may use.
+//! Grants: what a plugin may import, and how much of everything it may use. Blocks: known regressions
+//! of back-ends as data ([`block`]).
 //!
 //! A grant is one file, `policies/grants/<name>.toml`. The grant of a plugin is the one with the
 //! plugin's name; a plugin without one gets the grant named like its kind (`family.toml`,
 //! `probe.toml`), and where that is missing too it is not loaded: nothing is granted by silence.
 //!
-//! Refused by name: unknown keys (with the nearest known one), an import pattern that is not an
-//! interface, an upstream that says less than network, methods and paths, and a limit of zero or beyond
-//! what the host can enforce.
+//! Of a grant is refused by name: unknown keys (with the nearest known one), an import pattern that is
+//! not an interface, an upstream that says less than network, methods and paths, and a limit of zero or
+//! beyond what the host can enforce.
 
+pub mod block;
 mod grant;
 mod keys;
 mod upstream;
@@ -19,11 +21,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
+pub use block::Block;
 pub use grant::{Grant, Limits};
 pub use gristmill_ledger::Kind;
 pub use upstream::{Network, Upstream};
 
-/// A grant is a page of text; a longer file is not one.
+/// A grant or a block is a page of text; a longer file is not one.
 const MAX_GRANT_BYTES: u64 = 64 << 10;
 
 /// Why grants were not read.
@@ -40,6 +43,14 @@ pub enum PolicyError {
     /// A file is not what a grant must be.
     #[error("{path}: {reason}")]
     Invalid {
+        /// Which file.
+        path: PathBuf,
+        /// What was expected and found.
+        reason: String,
+    },
+    /// A file is not what a block must be.
+    #[error("{path}: {reason}")]
+    InvalidBlock {
         /// Which file.
         path: PathBuf,
         /// What was expected and found.
@@ -62,6 +73,7 @@ impl PolicyError {
         match self {
             Self::Io { .. } => "policy-unreadable",
             Self::Invalid { .. } => "invalid-grant",
+            Self::InvalidBlock { .. } => "invalid-block",
             Self::Missing { .. } => "no-grant",
         }
     }
@@ -137,7 +149,9 @@ fn read(path: &Path) -> Result<String, PolicyError> {
     if text.len() as u64 > MAX_GRANT_BYTES {
         return Err(PolicyError::Invalid {
             path: path.to_owned(),
-            reason: format!("longer than {MAX_GRANT_BYTES} bytes; that is not a grant"),
+            reason: format!(
+                "longer than {MAX_GRANT_BYTES} bytes; that is neither a grant nor a block"
+            ),
         });
     }
     Ok(text)

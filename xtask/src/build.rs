@@ -5,6 +5,8 @@
 //! target/dist/share/gristmill/{plugins/*.wasm, ledger/pins/*.toml, policies/grants/*.toml}
 //! ```
 //!
+//! and beside pins and grants what there is of evidence and blocks.
+//!
 //! The pins in `ledger/` are the reviewed ones. The build of a component is reproducible for one
 //! compiler version; another compiler gives other bytes, so `dist` then pins what was built here in
 //! the distribution's own ledger, and says so. The ledger in the tree changes only by `plugins --pin`.
@@ -42,7 +44,7 @@ pub(crate) fn dist(optimised: bool) -> Result<PathBuf> {
     for folder in ["bin", "share/gristmill/plugins"] {
         fs::create_dir_all(dist.join(folder))?;
     }
-    for folder in ["ledger/pins", "policies/grants"] {
+    for folder in ["ledger/pins", "ledger/evidence", "policies/grants", "policies/blocks"] {
         let target = share.join(folder);
         if target.exists() {
             fs::remove_dir_all(&target)?;
@@ -68,6 +70,13 @@ pub(crate) fn dist(optimised: bool) -> Result<PathBuf> {
     Ok(installed)
 }
 
+/// The workspaces of first-party components and where each is built: back-ends and families, and the
+/// probes, whose feature of the SDK must not meet the back-ends'.
+const WORKSPACES: [(&str, &str); 2] = [
+    ("plugins/Cargo.toml", "target/plugins-build"),
+    ("plugins/probes/Cargo.toml", "target/probes-build"),
+];
+
 /// Builds all first-party components and returns their files, sorted.
 pub(crate) fn components() -> Result<Vec<PathBuf>> {
     setup::wasm_target()?;
@@ -81,21 +90,22 @@ pub(crate) fn components() -> Result<Vec<PathBuf>> {
         format!("--remap-path-prefix={home}=/cargo"),
         format!("--remap-path-prefix={}=/rust", sysroot.trim()),
     ];
-    run(cargo()
-        .args(["build", "--quiet", "--release", "--locked", "--target", "wasm32-wasip2"])
-        .args(["--manifest-path", "plugins/Cargo.toml", "--target-dir", "target/plugins-build"])
-        .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}")))?;
-
     let target = root.join("target/plugins");
     fs::create_dir_all(&target)?;
     let mut built = Vec::new();
-    for entry in fs::read_dir(root.join("target/plugins-build/wasm32-wasip2/release"))? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "wasm") {
-            let name = path.file_name().context("a component has a name")?;
-            let copy = target.join(name);
-            replace(&path, &copy)?;
-            built.push(copy);
+    for (workspace, folder) in WORKSPACES {
+        run(cargo()
+            .args(["build", "--quiet", "--release", "--locked", "--target", "wasm32-wasip2"])
+            .args(["--manifest-path", workspace, "--target-dir", folder])
+            .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}")))?;
+        for entry in fs::read_dir(root.join(folder).join("wasm32-wasip2/release"))? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == "wasm") {
+                let name = path.file_name().context("a component has a name")?;
+                let copy = target.join(name);
+                replace(&path, &copy)?;
+                built.push(copy);
+            }
         }
     }
     built.sort();

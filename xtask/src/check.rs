@@ -8,9 +8,10 @@ use crate::{
 };
 
 /// Workspaces beside the host's, and how their code is meant to be built.
-const OTHERS: [(&str, &[&str]); 3] = [
+const OTHERS: [(&str, &[&str]); 4] = [
     ("sdk/rust/Cargo.toml", &["--all-features", "--all-targets"]),
     ("plugins/Cargo.toml", &["--target", "wasm32-wasip2"]),
+    ("plugins/probes/Cargo.toml", &["--target", "wasm32-wasip2"]),
     ("tests/guests/Cargo.toml", &["--target", "wasm32-wasip2"]),
 ];
 

@@ -21,9 +21,11 @@ pub(crate) fn test(filter: &[String]) -> Result<()> {
     run(cargo()
         .args(["test", "--quiet", "--locked", "--all-features"])
         .args(["--manifest-path", "sdk/rust/Cargo.toml"]))?;
-    run(cargo()
-        .args(["test", "--quiet", "--locked", "--workspace", "--exclude", "gristmill-plugin"])
-        .args(["--manifest-path", "plugins/Cargo.toml"]))?;
+    for workspace in ["plugins/Cargo.toml", "plugins/probes/Cargo.toml"] {
+        run(cargo()
+            .args(["test", "--quiet", "--locked", "--workspace", "--exclude", "gristmill-plugin"])
+            .args(["--manifest-path", workspace]))?;
+    }
     reference()?;
     servers::test()?;
     clients()

@@ -180,8 +180,9 @@ impl Driver {
     /// # Errors
     /// As [`Driver::next`].
     pub async fn stream(mut self, encoder: impl Encoder) -> std::result::Result<Response, Failure> {
-        let provenance = self.provenance();
         let first = self.next().await?;
+        // Only now: a block may have let an alternative answer.
+        let provenance = self.provenance();
         let content_type = HeaderValue::from_static(encoder.content_type());
         self.account.stream();
         let mut response = Body::from_stream(frames(self, encoder, first)).into_response();

@@ -9,7 +9,7 @@ use crate::{
     backends::Server,
     bench,
     compose::Places,
-    models, plugin, run, serve,
+    conformance, models, plugin, run, serve,
     settings::{SETTINGS, Settings, commented_file},
 };
 
@@ -69,6 +69,9 @@ enum Command {
     /// Make, inspect, pin and verify plugins
     #[command(subcommand)]
     Plugin(plugin::Command),
+    /// Test what back-ends claim
+    #[command(subcommand)]
+    Conformance(conformance::Command),
     /// Check and show the configuration
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -119,6 +122,7 @@ pub(crate) fn main() -> Result<()> {
         Command::Show { model, program } => models::show(&settings, &places, &model, program),
         Command::Rm { model } => models::remove(&places, &model),
         Command::Plugin(command) => plugin::plugin(&places, command),
+        Command::Conformance(command) => conformance::conformance(&settings, &places, command),
         Command::Config(ConfigCommand::Show) => {
             print!("{}", settings.show());
             Ok(())

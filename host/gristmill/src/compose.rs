@@ -10,11 +10,13 @@ use std::{
 use anyhow::{Context, Result, anyhow, bail};
 use gristmill_core::program::Families;
 use gristmill_engine::{Engine, EngineConfig, cache::KvTypes, runtime::Runtime as _};
-use gristmill_kernels::{Pool, Quant};
-use gristmill_ledger::{Kind, Ledger, Pin};
+use gristmill_kernels::{Pool, Quant, isa};
+use gristmill_ledger::{Kind, Ledger, Pin, evidence::Evidence};
 use gristmill_models::store::Store;
 use gristmill_policies::{Grant, Policies};
-use gristmill_router::{Engines, KeepAlive, KeepConfig, Limits, Router, RouterConfig, Source};
+use gristmill_router::{
+    Engines, KeepAlive, KeepConfig, Known, Limits, Router, RouterConfig, Source,
+};
 use gristmill_sandbox::{FamilySet, LoadError, Sandbox, SandboxConfig, Services, backend::Backend};
 
 use crate::{catalogue::Catalogue, models::store, settings::Settings};
@@ -68,6 +70,10 @@ fn data_folder() -> Result<PathBuf> {
 pub(crate) struct Composed {
     /// Finds and runs answers.
     pub(crate) router: Arc<Router>,
+    /// The native engine.
+    pub(crate) engine: Arc<Engine>,
+    /// What else may be loaded.
+    pub(crate) plugins: Plugins,
 }
 
 /// Puts the rooms together and opens the models that are to be there from the start.
@@ -82,13 +88,22 @@ pub(crate) async fn compose(settings: &Settings, places: &Places) -> Result<Comp
         RouterConfig { keep: KeepConfig { default: keep } },
         Arc::new(Catalogue(store)),
         Arc::new(Engines(vec![engine.clone()])),
-    );
+    )
+    .with_known(known(places)?);
     install(settings, &plugins, &router, engine.clone()).await?;
 
     for model in settings.list("models.preload") {
         engine.open(&model).await.map_err(|error| anyhow!("models.preload: {model}: {error}"))?;
     }
-    Ok(Composed { router: Arc::new(router) })
+    Ok(Composed { router: Arc::new(router), engine, plugins })
+}
+
+/// What is known against back-ends: blocks of the policies, evidence of the ledger.
+fn known(places: &Places) -> Result<Known> {
+    let blocks = gristmill_policies::block::open(&places.policies)?;
+    let mut hardware = vec![env::consts::ARCH.to_owned()];
+    hardware.extend(isa::report().offered.up_to().map(|isa| isa.name().to_owned()));
+    Ok(Known::new(blocks, hardware, Evidence::open(&places.ledger)?))
 }
 
 /// Makes the configured back-ends live: the one that serves local models, then a bridge for each
@@ -176,9 +191,9 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
 }
 
 /// What may run, and the sandbox it runs in.
-struct Plugins {
-    sandbox: Sandbox,
-    ledger: Ledger,
+pub(crate) struct Plugins {
+    pub(crate) sandbox: Sandbox,
+    pub(crate) ledger: Ledger,
     policies: Policies,
     folder: PathBuf,
     ledger_folder: PathBuf,
@@ -209,7 +224,7 @@ impl Plugins {
     }
 
     /// Reads a component and hands it over with its pin and its grant.
-    fn load<T>(
+    pub(crate) fn load<T>(
         &self,
         name: &str,
         kind: Kind,

@@ -6,6 +6,7 @@ mod bench;
 mod catalogue;
 mod cli;
 mod compose;
+mod conformance;
 mod models;
 mod plugin;
 mod progress;

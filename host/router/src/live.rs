@@ -22,6 +22,12 @@ use crate::queue::Queue;
 
 /// How long a back-end's own list of models is used before it is asked again.
 pub const LISTING_FRESH: Duration = Duration::from_secs(10);
+/// How long the version of a bridge's server is believed before it is asked again.
+pub const VERSION_FRESH: Duration = Duration::from_secs(60);
+/// Longest wait for it; without an answer it is unknown.
+const VERSION_PATIENCE: Duration = Duration::from_secs(2);
+/// The extra of readiness (or descriptor) by which a bridge says it.
+const SERVER_VERSION: &str = "server-version";
 /// How old a list may be when a name is not in it, and how long a back-end that could not be asked
 /// is not asked again: one that is down must not make every request for the others wait.
 const LISTING_MISS: Duration = Duration::from_secs(1);
@@ -64,6 +70,7 @@ pub struct Generation {
     pub backend: Arc<dyn Backend>,
     listing: ArcSwapOption<Listing>,
     failure: ArcSwapOption<(Instant, Error)>,
+    server: ArcSwapOption<(Instant, Option<String>)>,
 }
 
 struct Listing {
@@ -116,6 +123,21 @@ impl Generation {
     #[must_use]
     pub fn failure(&self) -> Option<Error> {
         self.failure.load_full().map(|failure| failure.1.clone())
+    }
+
+    /// The version of the server behind it, where it tells one. Two callers may both ask.
+    pub async fn server_version(&self) -> Option<String> {
+        if let Some(known) = self.server.load_full()
+            && known.0.elapsed() <= VERSION_FRESH
+        {
+            return known.1.clone();
+        }
+        let asked = tokio::time::timeout(VERSION_PATIENCE, self.backend.health()).await;
+        let told = asked.ok().and_then(Result::ok).map(|health| health.extras).unwrap_or_default();
+        let mut extras = told.iter().chain(&self.descriptor.extras);
+        let version = extras.find(|(name, _)| name == SERVER_VERSION).map(|(_, v)| v.clone());
+        self.server.store(Some(Arc::new((Instant::now(), version.clone()))));
+        version
     }
 
     /// The first model that `wanted` takes; a list that does not have it is asked for again.
@@ -198,6 +220,7 @@ impl Backends {
                 backend: Arc::clone(&backend),
                 listing: ArcSwapOption::empty(),
                 failure: ArcSwapOption::empty(),
+                server: ArcSwapOption::empty(),
             })
         };
         let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,6 +1,9 @@
 //! A name becomes a model, a model becomes a plan, a plan becomes an answer that says who gave it.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use futures_util::future::join_all;
 use gristmill_core::{
@@ -16,12 +19,15 @@ use gristmill_engine::runtime::Loaded;
 use gristmill_sandbox::backend::{Backend, Generation as Running};
 
 use crate::{
+    blocks::Known,
     keep::{Expiry, KeepAlive, KeepConfig, Keeper, Lease},
     live::{Backends, Generation, LISTING_FRESH, Limits, Slot, Source},
     models::{Card, Models, Progress, Record, Residency},
     name,
     queue::Permit,
 };
+
+mod kept;
 
 /// Longest wait for a back-end's word on whether it is ready.
 const HEALTH_PATIENCE: Duration = Duration::from_secs(2);
@@ -39,6 +45,7 @@ pub struct Router {
     models: Arc<dyn Models>,
     residency: Arc<dyn Residency>,
     keeper: Keeper,
+    known: Known,
 }
 
 /// Who answers: exactly this model on exactly this component.
@@ -75,12 +82,26 @@ pub struct Plan {
     generation: Arc<Generation>,
     info: ModelInfo,
     keep: Option<KeepAlive>,
+    /// Who answered, where a block let an alternative do it.
+    instead: OnceLock<Provenance>,
 }
 
 impl Plan {
-    /// Who will answer.
+    fn new(
+        slot: &Arc<Slot>,
+        generation: Arc<Generation>,
+        info: ModelInfo,
+        keep: Option<KeepAlive>,
+    ) -> Self {
+        Self { slot: Arc::clone(slot), generation, info, keep, instead: OnceLock::new() }
+    }
+
+    /// Who will answer; after the answer has begun, who does.
     #[must_use]
     pub fn provenance(&self) -> Provenance {
+        if let Some(instead) = self.instead.get() {
+            return instead.clone();
+        }
         Provenance {
             model: self.info.id.clone(),
             backend: self.slot.name.clone(),
@@ -251,7 +272,13 @@ impl Router {
         residency: Arc<dyn Residency>,
     ) -> Self {
         let keeper = Keeper::new(Arc::clone(&residency), config.keep);
-        Self { backends: Backends::default(), models, residency, keeper }
+        Self { backends: Backends::default(), models, residency, keeper, known: Known::default() }
+    }
+
+    /// The same router, which keeps to these blocks and this evidence.
+    #[must_use]
+    pub fn with_known(self, known: Known) -> Self {
+        Self { known, ..self }
     }
 
     /// Makes a component what answers under a name; its generation number.
@@ -292,14 +319,14 @@ impl Router {
         if let Some((slot, key)) = named {
             let stored = self.stored(&key).await?;
             if let Some(plan) = look_up(slot, &key, stored.as_ref()).await? {
-                return Ok(plan);
+                return Ok(self.less(plan).await);
             }
         }
         let mut failure = None;
         let stored = self.stored(&key).await?;
         for slot in slots.iter() {
             match look_up(slot, &key, stored.as_ref()).await {
-                Ok(Some(plan)) => return Ok(plan),
+                Ok(Some(plan)) => return Ok(self.less(plan).await),
                 Ok(None) => {}
                 Err(error) => {
                     tracing::warn!(backend = slot.name, code = %error.code, "cannot list models");
@@ -322,13 +349,18 @@ impl Router {
     /// Starts an answer.
     ///
     /// # Errors
-    /// As [`Plan::check`]; `busy`; the back-end's own error.
+    /// As [`Plan::check`]; `blocked`; `busy`; the back-end's own error.
     pub async fn generate(
         &self,
         plan: &Plan,
         mut request: Request,
         keep: Option<KeepAlive>,
     ) -> Result<Answer> {
+        plan.check(&request)?;
+        let needs: Vec<_> =
+            needs(&request).into_iter().map(|(capability, ..)| capability).collect();
+        let other = self.unblocked(plan, &needs).await?;
+        let plan = other.as_ref().unwrap_or(plan);
         plan.check(&request)?;
         request.model.clone_from(&plan.info.id);
         let lease = self.lease(plan, keep);
@@ -357,6 +389,9 @@ impl Router {
         mut request: EmbedRequest,
         keep: Option<KeepAlive>,
     ) -> Result<Embeddings> {
+        let other = self.unblocked(plan, &["embeddings"]).await?;
+        let plan = other.as_ref().unwrap_or(plan);
+        plan.uncontradicted("embeddings")?;
         request.model.clone_from(&plan.info.id);
         let _lease = self.lease(plan, keep);
         let _permit = plan.slot.queue(&plan.info.id).admit().await?;
@@ -369,6 +404,8 @@ impl Router {
     /// # Errors
     /// As [`Plan::check`]; `busy`; the back-end's own error.
     pub async fn rerank(&self, plan: &Plan, mut request: RerankRequest) -> Result<Vec<Ranked>> {
+        let other = self.unblocked(plan, &["reranking"]).await?;
+        let plan = other.as_ref().unwrap_or(plan);
         plan.offers("reranking", "model", "reranking")?;
         request.model.clone_from(&plan.info.id);
         let _lease = self.lease(plan, None);
@@ -445,8 +482,12 @@ impl Router {
     pub async fn catalogue(&self) -> Result<Vec<Record>> {
         let slots = self.backends.slots();
         let mut records: Vec<Record> = Vec::new();
-        if slots.iter().any(|slot| slot.source == Source::Store) {
+        if let Some(slot) = slots.iter().find(|slot| slot.source == Source::Store) {
             records = self.models.list().await?;
+            let generation = slot.current();
+            for record in &mut records {
+                record.info = self.judged(&generation, std::mem::take(&mut record.info)).await;
+            }
         }
         let listed: Vec<_> = slots.iter().filter(|slot| slot.source == Source::Listed).collect();
         // All at once: servers that are down are waited for together.
@@ -456,7 +497,9 @@ impl Router {
         for (slot, models) in listed.iter().zip(lists.await) {
             match models {
                 Ok(models) => {
-                    for mut info in models {
+                    let generation = slot.current();
+                    for info in models {
+                        let mut info = self.judged(&generation, info).await;
                         let key = name::fold(&info.id);
                         if records.iter().any(|known| answers_to(&known.info, &key)) {
                             info.id = format!("{}/{}", slot.name, info.id);
@@ -488,7 +531,11 @@ impl Router {
     pub async fn show(&self, asked: &str) -> Result<Card> {
         let plan = self.resolve(asked).await?;
         match plan.slot.source {
-            Source::Store => self.models.show(&plan.info.id).await,
+            Source::Store => {
+                let mut card = self.models.show(&plan.info.id).await?;
+                card.record.info = self.judged(&plan.generation, card.record.info).await;
+                Ok(card)
+            }
             Source::Listed => Ok(Card {
                 record: Record { info: plan.info, ..Record::default() },
                 ..Card::default()
@@ -605,7 +652,7 @@ async fn look_up(slot: &Arc<Slot>, key: &str, stored: Option<&Record>) -> Result
         }
         Source::Listed => (generation.find(|info| answers_to(info, key)).await?, None),
     };
-    Ok(info.map(|info| Plan { slot: Arc::clone(slot), generation, info, keep }))
+    Ok(info.map(|info| Plan::new(slot, generation, info, keep)))
 }
 
 fn answers_to(info: &ModelInfo, key: &str) -> bool {

@@ -89,7 +89,6 @@ async fn run(state: AppState, account: Arc<Account>, form: Form, call: decode::C
         return Ok(answer(&nothing(form, &call.model, why, stamp(&account)), &plan, &call.unused));
     }
     let mut driver = Driver::new(state, Arc::clone(&account), plan, call.keep, vec![call.request]);
-    let provenance = driver.provenance();
     let mut response = if call.stream {
         let clock = {
             // Not the account itself: it must not outlive the body it is counted by.
@@ -100,7 +99,7 @@ async fn run(state: AppState, account: Arc<Account>, form: Form, call: decode::C
     } else {
         let answer = driver.only().await?;
         let mut response = json_response(whole(form, &call.model, &answer, stamp(&account)));
-        name_source(&mut response, &provenance);
+        name_source(&mut response, &driver.provenance());
         response
     };
     name_unused(&mut response, &call.unused);

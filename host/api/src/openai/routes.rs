@@ -86,7 +86,7 @@ async fn run(state: AppState, account: Arc<Account>, form: Form, call: Call) -> 
     } else {
         let wholes = driver.whole().await?;
         let mut response = Json(whole(&head, &wholes)).into_response();
-        name_source(&mut response, &provenance);
+        name_source(&mut response, &driver.provenance());
         response
     };
     name_unused(&mut response, &call.unused);

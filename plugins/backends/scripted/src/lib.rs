@@ -41,7 +41,7 @@ use play::Player;
 
 /// The model it serves.
 const MODEL: &str = "scripted";
-/// Words it takes in a text to embed.
+/// Words it takes in a prompt to echo or a text to embed.
 const CONTEXT: u32 = 512;
 
 /// The back-end.
@@ -89,7 +89,7 @@ impl Backend for Scripted {
         if script::is_script(&prompt) {
             Player::of_script(&prompt, &request)
         } else {
-            Ok(Player::of_echo(&prompt, &request))
+            Player::of_echo(&prompt, &request)
         }
     }
 
@@ -122,26 +122,31 @@ fn known(model: &str) -> Result<()> {
         .with("model", model))
 }
 
+/// What it does of itself, and what a script can make it do: it plays that whatever the request says,
+/// so the claim has a condition that no request meets by asking.
 fn claims() -> Vec<Claim> {
-    let mut claims: Vec<Claim> = [
-        "inference.text",
-        "embeddings",
-        "reranking",
-        "reasoning.control",
-        "tools.calling",
-        "tools.streaming",
-        "tools.parallel",
-        "structured_output",
-        "multimodal.vision",
-        "multimodal.audio",
-        "streaming.content",
-        "streaming.reasoning",
-        "streaming.tool_arguments",
-        "tokenize",
-        "logprobs",
-    ]
-    .map(Claim::supported)
-    .into();
+    let mut claims: Vec<Claim> = ["inference.text", "embeddings", "reranking", "streaming.content"]
+        .map(Claim::supported)
+        .into();
+    claims.extend(
+        [
+            "reasoning.control",
+            "tools.calling",
+            "tools.streaming",
+            "tools.parallel",
+            "structured_output",
+            "multimodal.vision",
+            "multimodal.audio",
+            "streaming.reasoning",
+            "streaming.tool_arguments",
+            "logprobs",
+        ]
+        .map(|name| Claim::conditional(name, "script")),
+    );
+    let last = "the prompt is the last user message alone";
+    claims.push(Claim::unsupported("inference.chat", "script", last));
+    // Tokens are bytes when they are asked for and words when they are counted.
+    claims.push(Claim::conditional("tokenize", "bytes"));
     claims.push(Claim::valued("context.native_max", CONTEXT.to_string()));
     claims
 }

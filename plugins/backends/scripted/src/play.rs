@@ -6,7 +6,7 @@ use core::time::Duration;
 use gristmill_plugin::{clock, prelude::*};
 
 use crate::{
-    request,
+    CONTEXT, request,
     script::{self, Line},
 };
 
@@ -43,8 +43,21 @@ impl Player {
     }
 
     /// The prompt, word by word, under the request's limits.
-    pub(crate) fn of_echo(prompt: &str, request: &Request) -> Self {
+    ///
+    /// # Errors
+    /// `context-overflow`; `unsupported` for a constraint of a kind nobody knows.
+    pub(crate) fn of_echo(prompt: &str, request: &Request) -> Result<Self> {
         let words: Vec<&str> = prompt.split_inclusive(' ').collect();
+        let count = u32::try_from(words.len()).unwrap_or(u32::MAX);
+        if count > CONTEXT {
+            let message = format!("a prompt of {count} words, at most {CONTEXT} are echoed");
+            return Err(Error::new("context-overflow", message)
+                .with("additional", count)
+                .with("limit", CONTEXT));
+        }
+        if let Some(Constraint::Other((kind, _))) = &request.constraint {
+            return Err(Error::unsupported(format!("the constraint {kind} is not known")));
+        }
         let most = request.max_tokens.map_or(usize::MAX, |most| most as usize);
         let mut text: String = words.iter().take(most).copied().collect();
         let mut finish = Finish {
@@ -69,7 +82,7 @@ impl Player {
         };
         lines.push(Line::Event(Event::Usage(usage)));
         lines.push(Line::Event(Event::Finish(finish)));
-        Self::new(lines, request)
+        Ok(Self::new(lines, request))
     }
 
     fn new(lines: Vec<Line>, request: &Request) -> Self {

@@ -1,0 +1,190 @@
+//! `gristmill conformance run`: the engine passes or says why it cannot be tested, the scripted
+//! back-end too, and a lie is a failure, a report and, once that is in the ledger, no claim.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests may fail loudly"
+)]
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+};
+
+use gristmill_ledger::evidence::{Envelope, Outcome, Statement, signing_key};
+use gristmill_testing::{components, fetch, guests};
+use tempfile::TempDir;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_gristmill");
+
+struct Home {
+    folder: TempDir,
+    settings: Vec<(&'static str, PathBuf)>,
+}
+
+impl Home {
+    fn new() -> Self {
+        let folder = TempDir::new().unwrap();
+        let settings = components::share(Path::new(BINARY), folder.path()).unwrap();
+        Self { folder, settings }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        Command::new(BINARY)
+            .args(arguments)
+            .current_dir(self.folder.path())
+            .env("XDG_DATA_HOME", self.path("data"))
+            // A short context is a short time to fill it.
+            .env("GRISTMILL_ENGINE_CONTEXT", "512")
+            .envs(self.settings.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .output()
+            .unwrap()
+    }
+
+    fn report(&self, name: &str) -> Statement {
+        Statement::parse(&fs::read(self.path(name)).unwrap(), name).unwrap()
+    }
+
+    fn with_liar() -> Self {
+        let home = Self::new();
+        let wasm = home.path("plugins/liar.wasm");
+        fs::write(&wasm, guests::guest("liar").unwrap()).unwrap();
+        fs::copy(home.path("policies/grants/cpu.toml"), home.path("policies/grants/liar.toml"))
+            .unwrap();
+        let ledger = home.path("ledger");
+        let pinned = home.run(&[
+            "plugin",
+            "pin",
+            "--ledger",
+            ledger.to_str().unwrap(),
+            wasm.to_str().unwrap(),
+        ]);
+        assert!(pinned.status.success(), "{}", text(&pinned.stderr));
+        home
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn the_engine_with_the_demo_model_passes() {
+    let home = Home::new();
+    let file = fetch::smollm2().unwrap();
+    let done = home.run(&["import", file.to_str().unwrap(), "--name", "smollm2"]);
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let done = home.run(&["conformance", "run", "cpu", "--out", "report.json"]);
+    let table = text(&done.stdout);
+    assert!(done.status.success(), "{table}\n{}", text(&done.stderr));
+    assert!(table.contains(", 0 failed, "), "{table}");
+
+    let report = home.report("report.json");
+    let predicate = &report.predicate;
+    assert_eq!(predicate.backend.kind, "cpu");
+    assert_eq!(predicate.configuration.len(), 8);
+    assert_eq!(predicate.model.family.as_deref(), Some("llama"));
+    assert!(predicate.model.digest.is_some());
+    // Nothing that the engine does in any build may slip away as "not applicable".
+    for id in [
+        "metadata.claims",
+        "metadata.context",
+        "text.tokens-unicode",
+        "text.tokens-special",
+        "text.template",
+        "text.system-role",
+        "text.streaming",
+        "text.greedy",
+        "text.seed",
+        "text.logprobs",
+        "limits.stop",
+        "limits.max-tokens",
+        "limits.usage",
+        "limits.timings",
+        "limits.context-fits",
+        "limits.context-overflow",
+        "vectors.order",
+        "lifecycle.unknown-model",
+        "lifecycle.cancel-queue",
+        "lifecycle.cancel-prefill",
+        "lifecycle.cancel-decode",
+        "lifecycle.interleaved",
+        "lifecycle.recovery",
+        "negotiation.no-image",
+    ] {
+        assert!(predicate.passed_tests.iter().any(|passed| passed == id), "{id}:\n{table}");
+    }
+    for finding in &predicate.checks {
+        let open = finding.outcome == Outcome::NotApplicable;
+        assert_eq!(open, finding.reason.is_some(), "{finding:?}");
+    }
+}
+
+#[test]
+fn the_scripted_back_end_passes() {
+    let home = Home::new();
+    let done = home.run(&["conformance", "run", "scripted", "--model", "scripted"]);
+    assert!(done.status.success(), "{}\n{}", text(&done.stdout), text(&done.stderr));
+}
+
+#[test]
+fn a_lie_is_a_failure_with_a_signed_report() {
+    let home = Home::with_liar();
+    fs::write(home.path("seed.hex"), "07".repeat(32)).unwrap();
+    let run = |model: &str, more: &[&str]| {
+        let fixed = ["conformance", "run", "liar", "--model", model];
+        home.run(&[&fixed[..], more].concat())
+    };
+    let done = run("no-ids", &["--probe", "probe-tools", "--out", "r.json", "--key", "seed.hex"]);
+    assert_eq!(done.status.code(), Some(1), "{}", text(&done.stderr));
+    assert!(text(&done.stderr).contains("2 checks failed"), "{}", text(&done.stderr));
+    let table = text(&done.stdout);
+    assert!(
+        table.contains("tools.ids") && table.contains("FAILED  a call without an id"),
+        "{table}"
+    );
+
+    let envelope: Envelope =
+        serde_json::from_slice(&fs::read(home.path("r.json")).unwrap()).unwrap();
+    let key = signing_key(&home.path("seed.hex")).unwrap();
+    let statement = envelope.verify(&key.verifying_key()).unwrap();
+    assert_eq!(statement.predicate.failed_tests, ["tools.ids", "tools.parallel"]);
+    let pin = fs::read_to_string(home.path("ledger/pins/liar.toml")).unwrap();
+    assert!(pin.contains(statement.subject[0].sha256().trim_start_matches("sha256:")));
+
+    let honest = run("honest", &["--check", "tools.ids", "--check", "limits.stop"]);
+    assert!(honest.status.success());
+    assert!(text(&honest.stdout).contains("2 passed, 0 failed, 0 not applicable"));
+}
+
+#[test]
+fn what_cannot_be_tested_is_named() {
+    let home = Home::with_liar();
+    for (arguments, words) in [
+        (&["gone"][..], &["no back-end gone", "cpu"][..]),
+        (&["cpu"], &["no model to test with"]),
+        (&["liar", "--model", "gone"], &["no model gone", "honest"]),
+        (&["liar", "--probe", "probe-gone"], &["probe-gone"]),
+        (&["liar", "--check", "tools.gone"], &["no probe has the check tools.gone"]),
+        (&["liar", "--key", "seed.hex"], &["--out"]),
+    ] {
+        let done = home.run(&[&["conformance", "run"][..], arguments].concat());
+        assert!(!done.status.success());
+        for word in words {
+            assert!(text(&done.stderr).contains(word), "{word}: {}", text(&done.stderr));
+        }
+    }
+    // Evidence that was changed stops the host by its name, before anything is served.
+    fs::create_dir(home.path("ledger/evidence")).unwrap();
+    fs::write(home.path("ledger/evidence/odd.json"), "{}").unwrap();
+    let done = home.run(&["conformance", "run", "liar", "--model", "honest"]);
+    assert!(text(&done.stderr).contains("odd.json"), "{}", text(&done.stderr));
+}

@@ -1,0 +1,100 @@
+//! What is known against a back-end, kept to where a route is chosen: whom the blocks let answer, and
+//! which claims are left. The server's version is asked for only where it matters.
+
+use gristmill_core::{
+    Error, Result,
+    capability::{ModelInfo, Support},
+};
+use gristmill_policies::Block;
+
+use super::{Plan, Router};
+use crate::{
+    blocks,
+    live::{Generation, Source},
+};
+
+impl Plan {
+    /// Refuses what a probe has found not to work. Other denials are the back-end's to say where a
+    /// model's file knows less than the back-end can.
+    ///
+    /// # Errors
+    /// `unsupported` with the detail `capability`.
+    pub(super) fn uncontradicted(&self, capability: &str) -> Result<()> {
+        match self.claim(capability).map(|claim| &claim.support) {
+            Some(Support::Unsupported(reason)) if reason.code == blocks::CONTRADICTED => {
+                let message = format!("\"{}\": {}", self.info.id, reason.detail);
+                Err(Error::unsupported(message).with("capability", capability))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Router {
+    /// Whom the blocks let answer: `None` the plan itself, else the alternative that the block names,
+    /// with the same model.
+    ///
+    /// # Errors
+    /// `blocked`, with the details `block`, `reason`, `capability` and `backend`.
+    pub(super) async fn unblocked(&self, plan: &Plan, needs: &[&str]) -> Result<Option<Plan>> {
+        let Some(block) = self.hit(&plan.generation, &plan.info, needs).await else {
+            return Ok(None);
+        };
+        let refusal = || blocks::refusal(block, &plan.slot.name, &plan.info.id);
+        let Some(name) = &block.alternative else { return Err(refusal()) };
+        let other = self.alternative(name, plan).await.ok_or_else(refusal)?;
+        if self.hit(&other.generation, &other.info, needs).await.is_some() {
+            return Err(refusal());
+        }
+        tracing::info!(block = block.id, model = plan.info.id, backend = name, "answers instead");
+        plan.instead.get_or_init(|| other.provenance());
+        Ok(Some(other))
+    }
+
+    /// The plan's model on another back-end.
+    async fn alternative(&self, name: &str, plan: &Plan) -> Option<Plan> {
+        let slots = self.backends.slots();
+        let slot = slots.iter().find(|slot| slot.name == name)?;
+        let generation = slot.current();
+        let same = |info: &ModelInfo| blocks::same_model(info, &plan.info);
+        let (info, keep) = match slot.source {
+            Source::Store => {
+                let records = self.models.list().await.ok()?;
+                let record = records.into_iter().find(|record| same(&record.info))?;
+                (record.info, record.keep_alive)
+            }
+            Source::Listed => (generation.find(same).await.ok()??, None),
+        };
+        let info = self.judged(&generation, info).await;
+        Some(Plan::new(slot, generation, info, keep))
+    }
+
+    async fn hit(
+        &self,
+        generation: &Generation,
+        info: &ModelInfo,
+        needs: &[&str],
+    ) -> Option<&Block> {
+        if !self.known.concerns(&generation.descriptor.kind, &generation.digest) {
+            return None;
+        }
+        let server = generation.server_version().await;
+        self.known.hit(&generation.descriptor, server.as_deref(), info, needs)
+    }
+
+    /// The plan, less what probes contradict.
+    pub(super) async fn less(&self, plan: Plan) -> Plan {
+        let info = self.judged(&plan.generation, plan.info).await;
+        Plan { info, ..plan }
+    }
+
+    /// The model's claims, less what probes contradict.
+    pub(super) async fn judged(&self, generation: &Generation, info: ModelInfo) -> ModelInfo {
+        if !self.known.concerns(&generation.descriptor.kind, &generation.digest) {
+            return info;
+        }
+        let server = generation.server_version().await;
+        let Generation { digest, descriptor, .. } = generation;
+        self.known.judged(digest, descriptor, server.as_deref(), info)
+    }
+}

@@ -1,0 +1,341 @@
+//! What is known against a back-end is kept to: a block refuses by its name or lets the alternative
+//! it names answer, and a claim that a probe contradicts is no claim.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests may fail loudly"
+)]
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use gristmill_core::{
+    Code, Error, Result,
+    capability::{Claim, Descriptor, ModelInfo, Readiness, Support},
+    event::{Event, Finish},
+    request::{EmbedRequest, Embeddings, Prompt, Ranked, Request, RerankRequest, Tool, ToolChoice},
+};
+use gristmill_ledger::evidence::{
+    Evidence, Finding, Host, Model, Outcome, Resource, STATEMENT, Statement, TEST_RESULT,
+    TestResult, Tested, Verdict,
+};
+use gristmill_policies::Block;
+use gristmill_router::{Known, Limits, NoModels, NoResidency, Router, RouterConfig, Source};
+use gristmill_sandbox::{Backend, Generation};
+
+const WEIGHTS: &str = "sha256:aa";
+
+/// Serves one model and says its own kind.
+struct Server {
+    kind: &'static str,
+    digest: String,
+    model: ModelInfo,
+}
+
+impl Server {
+    fn new(kind: &'static str, weights: Option<&str>) -> Arc<Self> {
+        Arc::new(Self {
+            kind,
+            digest: format!("sha256:{kind}"),
+            model: ModelInfo {
+                id: "gemma".into(),
+                digest: weights.map(str::to_owned),
+                family: Some("gemma3".into()),
+                claims: vec![Claim::supported("inference.text"), Claim::supported("tools.calling")],
+                ..ModelInfo::default()
+            },
+        })
+    }
+}
+
+#[async_trait]
+impl Backend for Server {
+    fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    async fn describe(&self) -> Result<Descriptor> {
+        Ok(Descriptor {
+            id: self.kind.into(),
+            kind: self.kind.into(),
+            version: "1.0".into(),
+            execution: "external".into(),
+            claims: vec![Claim::supported("embeddings")],
+            extras: Vec::new(),
+        })
+    }
+
+    async fn models(&self) -> Result<Vec<ModelInfo>> {
+        Ok(vec![self.model.clone()])
+    }
+
+    async fn generate(&self, _: Request) -> Result<Box<dyn Generation>> {
+        Ok(Box::new(Done(false)))
+    }
+
+    async fn embed(&self, _: EmbedRequest) -> Result<Embeddings> {
+        Ok(Embeddings { dim: 1, rows: 1, data: vec![1.0], prompt_tokens: 1 })
+    }
+
+    async fn rerank(&self, _: RerankRequest) -> Result<Vec<Ranked>> {
+        Err(Error::unsupported("no ranks"))
+    }
+
+    async fn tokenize(&self, _: &str, _: &str, _: bool) -> Result<Vec<u32>> {
+        Ok(Vec::new())
+    }
+
+    async fn detokenize(&self, _: &str, _: &[u32]) -> Result<Vec<u8>> {
+        Ok(Vec::new())
+    }
+
+    async fn health(&self) -> Result<Readiness> {
+        let extras = vec![("server-version".into(), "0.4.9".into())];
+        Ok(Readiness { ready: true, detail: "ready".into(), extras })
+    }
+}
+
+struct Done(bool);
+
+#[async_trait]
+impl Generation for Done {
+    async fn next(&mut self, _: u32) -> Result<Option<Vec<Event>>> {
+        let over = std::mem::replace(&mut self.0, true);
+        Ok((!over).then(|| vec![Event::Finish(Finish::because("stop"))]))
+    }
+}
+
+async fn router(known: Known, servers: &[Arc<Server>]) -> Router {
+    let router = Router::new(RouterConfig::default(), Arc::new(NoModels), Arc::new(NoResidency))
+        .with_known(known);
+    for server in servers {
+        let (name, limits) = (server.kind, Limits::default());
+        router.install(name, Source::Listed, limits, server.clone()).await.unwrap();
+    }
+    router
+}
+
+fn block(id: &str, text: &str) -> Block {
+    let whole = format!(
+        "versions = \"<0.5\"\nreason = \"loses ids\"\nevidence = \"report 7\"\n\
+         expires = \"2999-01-01\"\n{text}"
+    );
+    Block::parse(id, &whole).unwrap()
+}
+
+fn knows(blocks: Vec<Block>) -> Known {
+    Known::new(blocks, vec!["x86_64".into()], Evidence::default())
+}
+
+fn tools() -> Request {
+    let mut request = Request::new("r", "gemma", Prompt::Text("hello".into()));
+    request.tools.push(Tool {
+        name: "t".into(),
+        description: None,
+        parameters: "{}".into(),
+        strict: None,
+        extras: Vec::new(),
+    });
+    request.tool_choice = ToolChoice::Auto;
+    request
+}
+
+fn plain() -> Request {
+    Request { tools: Vec::new(), ..tools() }
+}
+
+async fn outcome(router: &Router, request: Request) -> Result<String> {
+    let plan = router.resolve("gemma").await?;
+    let answer = router.generate(&plan, request, None).await?;
+    assert_eq!(*answer.provenance(), plan.provenance(), "the plan says who answered");
+    Ok(answer.provenance().backend.clone())
+}
+
+const NO_TOOLS: &str = "backend = \"ollama\"\ncapability = \"tools.calling\"\n";
+
+#[tokio::test]
+async fn a_block_refuses_what_it_names_by_its_name() {
+    let ollama = Server::new("ollama", Some(WEIGHTS));
+    let vllm = Server::new("vllm", Some(WEIGHTS));
+    let router = router(knows(vec![block("lost-ids", NO_TOOLS)]), &[ollama, vllm]).await;
+    let error = outcome(&router, tools()).await.unwrap_err();
+    assert_eq!(error.code, Code::Blocked);
+    for (detail, value) in [
+        ("block", "lost-ids"),
+        ("reason", "loses ids"),
+        ("capability", "tools.calling"),
+        ("backend", "ollama"),
+    ] {
+        assert_eq!(error.detail(detail), Some(value));
+    }
+    // A dialect that shows the sentence alone shows all of it.
+    for word in ["lost-ids", "loses ids", "report 7", "2999-01-01"] {
+        assert!(error.message.contains(word), "{error}");
+    }
+    assert_eq!(outcome(&router, plain()).await.unwrap(), "ollama", "nothing else is blocked");
+}
+
+#[tokio::test]
+async fn only_the_alternative_that_the_block_names_answers_instead() {
+    let instead = |name: &str| format!("{NO_TOOLS}alternative = \"{name}\"\n");
+    let ollama = || Server::new("ollama", Some(WEIGHTS));
+    let vllm = |weights| Server::new("vllm", weights);
+    let also = || block("also", "backend = \"vllm\"\ncapability = \"inference.text\"\n");
+    for (what, blocks, servers, expected) in [
+        (
+            "tested, live, same weights",
+            vec![block("b", &instead("vllm"))],
+            vec![ollama(), vllm(Some("aa"))],
+            Some("vllm"),
+        ),
+        (
+            "the same name, weights unknown",
+            vec![block("b", &instead("vllm"))],
+            vec![ollama(), vllm(None)],
+            Some("vllm"),
+        ),
+        (
+            "other weights",
+            vec![block("b", &instead("vllm"))],
+            vec![ollama(), vllm(Some("bb"))],
+            None,
+        ),
+        ("not live", vec![block("b", &instead("vllm"))], vec![ollama()], None),
+        (
+            "another one than named",
+            vec![block("b", &instead("mlx"))],
+            vec![ollama(), vllm(Some("aa"))],
+            None,
+        ),
+        (
+            "blocked itself",
+            vec![block("b", &instead("vllm")), also()],
+            vec![ollama(), vllm(Some("aa"))],
+            None,
+        ),
+    ] {
+        let router = router(knows(blocks), &servers).await;
+        match (outcome(&router, tools()).await, expected) {
+            (Ok(found), Some(expected)) => assert_eq!(found, expected, "{what}"),
+            (Err(error), None) => assert_eq!(error.code, Code::Blocked, "{what}"),
+            (found, _) => panic!("{what}: {found:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn embeddings_are_blocked_like_answers() {
+    let no = "backend = \"ollama\"\ncapability = \"embeddings\"\n";
+    let router = router(knows(vec![block("e", no)]), &[Server::new("ollama", None)]).await;
+    assert_eq!(embed(&router).await.unwrap_err().code, Code::Blocked);
+    assert!(outcome(&router, plain()).await.is_ok());
+}
+
+async fn embed(router: &Router) -> Result<Embeddings> {
+    let plan = router.resolve("gemma").await?;
+    let request = EmbedRequest {
+        model: "gemma".into(),
+        inputs: vec!["a".into()],
+        dimensions: None,
+        truncate: false,
+        extras: Vec::new(),
+    };
+    router.embed(&plan, request, None).await
+}
+
+#[tokio::test]
+async fn embeddings_that_a_probe_contradicts_are_refused() {
+    for (found, refused) in [(Outcome::Failed, true), (Outcome::Passed, false)] {
+        let evidence = Evidence::of(vec![report("sha256:ollama", "embeddings", found)]);
+        let known = Known::new(Vec::new(), Vec::new(), evidence);
+        let router = router(known, &[Server::new("ollama", Some(WEIGHTS))]).await;
+        let error = embed(&router).await.err();
+        assert_eq!(error.map(|error| error.code), refused.then_some(Code::Unsupported));
+    }
+}
+
+/// A report in which a check of this capability failed, or passed.
+fn report(component: &str, capability: &str, outcome: Outcome) -> Statement {
+    Statement {
+        kind: STATEMENT.into(),
+        subject: vec![Resource::new("ollama", component)],
+        predicate_type: TEST_RESULT.into(),
+        predicate: TestResult {
+            result: Verdict::Failed,
+            configuration: Vec::new(),
+            passed_tests: Vec::new(),
+            failed_tests: Vec::new(),
+            backend: Tested {
+                name: "ollama".into(),
+                id: "ollama".into(),
+                kind: "ollama".into(),
+                version: "1.0".into(),
+                server_version: Some("0.4.9".into()),
+            },
+            model: Model {
+                id: "gemma".into(),
+                digest: Some(WEIGHTS.into()),
+                family: None,
+                quantization: None,
+            },
+            host: Host {
+                os: "linux".into(),
+                arch: "x86_64".into(),
+                isa: "scalar".into(),
+                threads: 1,
+                runtime: "0.1.0".into(),
+            },
+            date: "2026-11-29T12:00:00Z".into(),
+            checks: vec![Finding {
+                id: "tools.ids".into(),
+                capability: capability.into(),
+                probe: "probe-tools".into(),
+                outcome,
+                reason: Some("a call without an id".into()),
+                evidence: String::new(),
+            }],
+            content_digest: None,
+        },
+    }
+}
+
+#[tokio::test]
+async fn a_claim_that_a_probe_contradicts_is_no_claim() {
+    for (component, found, cleared) in [
+        ("sha256:ollama", Outcome::Failed, true),
+        ("sha256:ollama", Outcome::Passed, false),
+        ("sha256:ollama", Outcome::NotApplicable, false),
+        ("sha256:another", Outcome::Failed, false),
+    ] {
+        let evidence = Evidence::of(vec![report(component, "tools.calling", found)]);
+        let known = Known::new(Vec::new(), Vec::new(), evidence);
+        let router = router(known, &[Server::new("ollama", Some(WEIGHTS))]).await;
+        let plan = router.resolve("gemma").await.unwrap();
+        let claim = plan.claim("tools.calling").unwrap().clone();
+        let infos = [
+            plan.info().clone(),
+            router.catalogue().await.unwrap()[0].info.clone(),
+            router.show("gemma").await.unwrap().record.info,
+        ];
+        if !cleared {
+            assert_eq!(claim.support, Support::Supported, "{component} {found:?}");
+            assert!(outcome(&router, tools()).await.is_ok());
+            continue;
+        }
+        let Support::Unsupported(reason) = claim.support else { panic!("{claim:?}") };
+        assert_eq!(reason.code, "probe");
+        assert!(reason.detail.contains("tools.ids") && reason.detail.contains("without an id"));
+        for info in infos {
+            let of = |claim: &&Claim| claim.name == "tools.calling";
+            let claims: Vec<_> = info.claims.iter().filter(of).collect();
+            assert_eq!(claims.len(), 1);
+            assert!(matches!(claims[0].support, Support::Unsupported(_)), "wherever it is shown");
+        }
+        let error = outcome(&router, tools()).await.unwrap_err();
+        assert_eq!(error.code, Code::Unsupported);
+        assert!(error.message.contains("probe tools.ids"), "{error}");
+        assert!(outcome(&router, plain()).await.is_ok());
+    }
+}

@@ -1,0 +1,116 @@
+//! Probe: a back-end says whether it can serve, answers for the model it was asked for and no other,
+//! lets go of what was cancelled wherever it was, and goes on after a failure.
+#![cfg_attr(target_arch = "wasm32", no_std)]
+
+mod cancel;
+
+use gristmill_plugin::{prelude::*, probe::serving};
+use probe_kit::{
+    Bench, Verdict,
+    ask::{Answer, ask},
+    failed, not_applicable, short,
+};
+
+probe_kit::suite! {
+    "lifecycle.health" of "conduct.lifecycle" if Always => health,
+    "lifecycle.unknown-model" of "conduct.identity" if Always => unknown_model,
+    "lifecycle.answering-model" of "conduct.identity" if Generates => answering_model,
+    "lifecycle.cancel-queue" of "conduct.lifecycle" if Generates => cancel::queue,
+    "lifecycle.cancel-prefill" of "conduct.lifecycle" if Generates => cancel::prefill,
+    "lifecycle.cancel-decode" of "conduct.lifecycle" if Generates => cancel::decode,
+    "lifecycle.recovery" of "conduct.lifecycle" if Generates => recovery,
+    "lifecycle.interleaved" of "conduct.identity" if Generates => interleaved,
+}
+
+/// Health is told, and a back-end that says it is ready answers.
+fn health(bench: &Bench) -> Verdict {
+    let health = serving::health()?;
+    if health.detail.is_empty() {
+        return failed("expected a sentence on its health", format!("ready: {}", health.ready));
+    }
+    if !health.ready {
+        return failed("the back-end is not ready", health.detail);
+    }
+    if bench.ready_for("inference.text", probe_kit::When::Generates).is_ok() {
+        ask(&bench.request("Hello.", 1))?;
+    }
+    Ok(health.detail)
+}
+
+/// Nobody answers for a model that is not there.
+fn unknown_model(bench: &Bench) -> Verdict {
+    let absent = "conformance-no-such-model";
+    let mut request = bench.request("Hello.", 1);
+    absent.clone_into(&mut request.model);
+    let answer = ask(&request);
+    let tokens = serving::tokenize(absent, "a", false);
+    match answer {
+        Ok(answer) => return failed("another model answered", short(&answer.text)),
+        Err(error) if matches!(&*error.code, "not-found" | "unsupported") => {}
+        Err(error) => {
+            return failed("expected not-found", format!("{}: {}", error.code, error.message));
+        }
+    }
+    if tokens.is_ok() {
+        return failed("tokens of a model that is not there", absent);
+    }
+    Ok("not-found".to_owned())
+}
+
+/// Where an answer names its model, it is the one that was asked.
+fn answering_model(bench: &Bench) -> Verdict {
+    let answer = ask(&bench.request("Hello.", 2))?;
+    let Some((_, named)) = answer.others.iter().find(|(name, _)| name == "model") else {
+        return not_applicable("answers do not name their model; the host does");
+    };
+    let names = bench.info.as_ref().map(|info| info.names.as_slice()).unwrap_or_default();
+    let id = bench.info.as_ref().map(|info| info.id.as_str());
+    if *named == bench.model || id == Some(named) || names.contains(named) {
+        return Ok(named.clone());
+    }
+    failed("another model answered", format!("{named} instead of {}", bench.model))
+}
+
+/// Requests that must fail do, and the next one is served.
+fn recovery(bench: &Bench) -> Verdict {
+    let mut bad = bench.request("Hello.", 4);
+    bad.constraint = Some(Constraint::JsonSchema("{".to_owned()));
+    let first = ask(&bad).err().map(|error| error.code);
+    let mut gone = bench.request("Hello.", 4);
+    gone.model.push_str("-gone");
+    let second = ask(&gone).err().map(|error| error.code);
+    let answer = ask(&bench.request("Hello.", 4))?;
+    let health = serving::health()?;
+    if !health.ready {
+        return failed("not ready after requests that failed", health.detail);
+    }
+    Ok(format!("{first:?}, {second:?}, then {}", short(&answer.seen())))
+}
+
+/// Two answers at a time are what each is alone.
+fn interleaved(bench: &Bench) -> Verdict {
+    let counting = bench.request("Count from one to ten in words.", 20);
+    let naming = bench.request("Name the months of the year.", 20);
+    let alone = [ask(&counting)?.seen(), ask(&naming)?.seen()];
+    if alone.first() != Some(&ask(&counting)?.seen()) {
+        return not_applicable("greedy answers do not repeat, so there is nothing to compare with");
+    }
+    let mut running = [serving::generate(&counting)?, serving::generate(&naming)?].map(Some);
+    let mut answers = [Answer::default(), Answer::default()];
+    while running.iter().any(Option::is_some) {
+        for (slot, answer) in running.iter_mut().zip(&mut answers) {
+            let Some(generation) = slot else { continue };
+            match generation.next(1)? {
+                Some(events) => events.into_iter().for_each(|event| answer.add(event)),
+                None => *slot = None,
+            }
+        }
+    }
+    for (one, other) in alone.iter().zip(&answers) {
+        if *one != other.seen() {
+            let seen = format!("{} | {}", short(one), short(&other.seen()));
+            return failed("an answer beside another is not what it is alone", seen);
+        }
+    }
+    Ok("both are what they are alone".to_owned())
+}
