@@ -14,7 +14,7 @@ use gristmill_core::{
 };
 use gristmill_ledger::evidence::Evidence;
 use gristmill_policies::Block;
-use jiff::{Zoned, civil::Date, tz::TimeZone};
+use jiff::{Timestamp, civil::Date, tz::TimeZone};
 
 /// The reason's code of a claim that a probe contradicts.
 pub(crate) const CONTRADICTED: &str = "probe";
@@ -139,7 +139,7 @@ pub fn same_model(a: &ModelInfo, b: &ModelInfo) -> bool {
 }
 
 fn today() -> Date {
-    Zoned::now().with_time_zone(TimeZone::UTC).date()
+    Timestamp::now().to_zoned_datetime(TimeZone::UTC).date()
 }
 
 #[cfg(test)]

@@ -105,7 +105,9 @@ impl Bench {
             _ => None,
         };
         let said = ["context.effective_max", "context.requested_limit", "context.native_max"];
-        said.into_iter().find_map(valued).or_else(|| self.info.as_ref().and_then(|info| info.context_native))
+        said.into_iter()
+            .find_map(valued)
+            .or_else(|| self.info.as_ref().and_then(|info| info.context_native))
     }
 
     /// How long one check may take.
