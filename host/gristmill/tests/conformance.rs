@@ -15,7 +15,10 @@ use std::{
 };
 
 use gristmill_ledger::evidence::{Envelope, Outcome, Statement, signing_key};
-use gristmill_testing::{components, fetch, guests};
+use gristmill_testing::{
+    components, fetch, guests,
+    models::{self, Family, Shape},
+};
 use tempfile::TempDir;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_gristmill");
@@ -125,6 +128,29 @@ fn the_engine_with_the_demo_model_passes() {
     for finding in &predicate.checks {
         let open = finding.outcome == Outcome::NotApplicable;
         assert_eq!(open, finding.reason.is_some(), "{finding:?}");
+    }
+}
+
+/// Without `--model` every model is tested: here families that have nothing in common but the engine,
+/// with weights by chance, so that nothing but the back-end can be right.
+#[test]
+fn unrelated_families_pass_each_with_a_report_of_its_own() {
+    let home = Home::new();
+    let families = [Family::Qwen2, Family::Qwen3, Family::Gemma2, Family::Gemma3];
+    for family in families {
+        let name = family.architecture();
+        let file = home.path(&format!("{name}.gguf"));
+        models::write(&Shape::tiny(family), "q8_0", 1, &file).unwrap();
+        let done = home.run(&["import", file.to_str().unwrap(), "--name", name]);
+        assert!(done.status.success(), "{}", text(&done.stderr));
+    }
+    let done = home.run(&["conformance", "run", "cpu", "--out", "report.json"]);
+    assert!(done.status.success(), "{}\n{}", text(&done.stdout), text(&done.stderr));
+    for family in families {
+        let id = format!("{}:latest", family.architecture());
+        let report = home.report(&format!("report-{}.json", id.replace(':', "-")));
+        assert_eq!(report.predicate.model.id, id);
+        assert!(report.predicate.passed_tests.len() > 30, "{:?}", report.predicate.passed_tests);
     }
 }
 
