@@ -39,9 +39,10 @@ pub(crate) fn packages() -> Result<()> {
     let mut missing: Vec<&str> =
         PACKAGES.into_iter().filter(|package| !installed(package)).collect();
     // Often installed in other ways, for the clients in JavaScript.
-    missing.extend(["node", "npm"].iter().filter(|tool| !exists(tool, "--version")).map(|tool| {
-        if *tool == "node" { "nodejs" } else { tool }
-    }));
+    let tools = [("node", "nodejs"), ("npm", "npm")];
+    missing.extend(
+        tools.into_iter().filter(|(tool, _)| !exists(tool, "--version")).map(|(_, name)| name),
+    );
     if missing.is_empty() {
         return Ok(());
     }
