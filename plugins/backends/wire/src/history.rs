@@ -1,7 +1,12 @@
 //! A conversation's tool calls, linked: every call has an id, every result the id and the name of
 //! the call it answers. Some clients send results with a name alone, some without either.
+//!
+//! Bounds: pictures and sounds of one conversation have at most [`MOST_MEDIA`] bytes.
 
 use gristmill_plugin::prelude::*;
+
+/// Bytes of pictures and sounds: they are written in base64 and copied once or twice.
+pub const MOST_MEDIA: usize = 16 << 20;
 
 /// One message of a conversation.
 #[derive(Debug)]
@@ -17,8 +22,16 @@ pub struct Turn<'m> {
 /// Links the messages.
 ///
 /// # Errors
-/// `invalid-request` for a result that answers no call.
+/// `invalid-request` for a result that answers no call, and for too much media.
 pub fn linked(messages: &[Message]) -> Result<Vec<Turn<'_>>> {
+    let parts = messages.iter().flat_map(|message| &message.content);
+    let bytes: usize = parts.map(media_bytes).sum();
+    if bytes > MOST_MEDIA {
+        let what = format!(
+            "messages: expected at most {MOST_MEDIA} bytes of pictures and sounds, found {bytes}"
+        );
+        return Err(Error::invalid_request(what).with("field", "messages"));
+    }
     // Id, name, and whether a result has come.
     let mut calls: Vec<(String, &str, bool)> = Vec::new();
     let mut turns = Vec::with_capacity(messages.len());
@@ -40,6 +53,13 @@ pub fn linked(messages: &[Message]) -> Result<Vec<Turn<'_>>> {
         turns.push(Turn { message, call_ids: ids, answers });
     }
     Ok(turns)
+}
+
+fn media_bytes(part: &Part) -> usize {
+    match part {
+        Part::Image(media) | Part::Audio(media) => media.data.len(),
+        Part::Text(_) | Part::Other(_) => 0,
+    }
 }
 
 fn answered(
