@@ -7,7 +7,7 @@
 
 use std::cell::RefCell;
 
-use crate::codec::codes::{CLASS_OFFSETS, CLASSES};
+use crate::codec::codes::{CLASS, CLASSES, IntKind};
 use crate::error::{KernelError, expect_len};
 use crate::isa::Isa;
 use crate::matrix::Matrix;
@@ -29,7 +29,19 @@ pub(crate) enum Need {
     Rows(usize),
     /// Integers of this offset class, several tokens interleaved.
     Tiles(usize),
+    /// The one for few tokens, the other for more than [`FEW`].
+    Either(usize),
 }
+
+impl Need {
+    /// Whether it depends on the number of tokens.
+    pub(crate) fn is_either(self) -> bool {
+        matches!(self, Need::Either(_))
+    }
+}
+
+/// Tokens up to which rows of a type on a grid are met one by one.
+pub(crate) const FEW: usize = 8;
 
 /// Activations of `n` tokens, quantised once for all the matrices they meet. Reusable: preparing
 /// again reuses the memory.
@@ -59,10 +71,12 @@ pub(crate) struct Quantised {
     pub(crate) magic: Buf<f32>,
     /// The scale times the sum of the block's codes.
     pub(crate) scaled_sum: Buf<f32>,
+    /// The scale times the sums of 16 codes, two per block, if a class has minima of 16.
+    pub(crate) scaled_halves: Buf<f32>,
     /// Sums of 16 codes, two per block.
     pub(crate) sums: Buf<i32>,
-    /// Starting accumulators per offset class: magic bits minus offset times sum. The class with
-    /// scales of 16 has two per block.
+    /// Starting accumulators per offset class: magic bits minus offset times sum. Classes with
+    /// scales of 16 have two per block.
     pub(crate) start: [Buf<i32>; CLASSES],
     ready: [bool; CLASSES],
 }
@@ -95,15 +109,36 @@ impl Act {
                 Need::Rows(class) => mark(&mut rows, class),
                 // One token is its own tile.
                 Need::Tiles(class) if n <= 1 => mark(&mut rows, class),
-                Need::Tiles(class) => mark(&mut tiles, class),
+                Need::Either(class) if n <= FEW => mark(&mut rows, class),
+                Need::Tiles(class) | Need::Either(class) => mark(&mut tiles, class),
             }
         }
         if self.has_floats {
             self.floats.resize(total).copy_from_slice(x);
         }
         self.rows.prepare(pool, x, n, cols, 1, rows);
-        self.tiles.prepare(pool, x, n, cols, tile_width(n), tiles);
+        self.tiles.prepare(pool, x, n, cols, tile_width(pool.isa(), n), tiles);
         Ok(())
+    }
+
+    /// The first token that has a value that is no finite number, of those prepared.
+    pub fn first_nonfinite(&self) -> Option<usize> {
+        let floats = self.has_floats.then(|| {
+            let finite = |x: &f32| x.is_finite();
+            self.floats.as_slice().iter().position(|x| !finite(x)).map(|i| i / self.cols.max(1))
+        });
+        let scales = |q: &Quantised| {
+            if q.width == 0 {
+                return None;
+            }
+            let cells = q.scale.as_slice().iter().enumerate();
+            let per_tile = (q.blocks * q.width).max(1);
+            cells
+                .filter(|(_, scale)| !scale.is_finite())
+                .map(|(cell, _)| cell / per_tile * q.width + cell % q.width)
+                .min()
+        };
+        [floats.flatten(), scales(&self.rows), scales(&self.tiles)].into_iter().flatten().min()
     }
 
     /// Number of tokens.
@@ -130,7 +165,8 @@ impl Act {
             Need::Floats => return None,
             Need::Rows(class) => (&self.rows, class),
             Need::Tiles(class) if self.n <= 1 => (&self.rows, class),
-            Need::Tiles(class) => (&self.tiles, class),
+            Need::Either(class) if self.n <= FEW => (&self.rows, class),
+            Need::Tiles(class) | Need::Either(class) => (&self.tiles, class),
         };
         (from.width > 0 && from.ready.get(class).copied().unwrap_or(false)).then_some(from)
     }
@@ -142,12 +178,23 @@ fn mark(set: &mut [bool; CLASSES], class: usize) {
     }
 }
 
-/// Tokens per tile for a batch of `n`.
-pub(crate) fn tile_width(n: usize) -> usize {
-    if n <= 8 { n } else { 6 }
+/// Tokens per tile for a batch of `n`: what the registers of the instruction set hold.
+pub(crate) fn tile_width(isa: Isa, n: usize) -> usize {
+    match (isa, n) {
+        (Isa::Avx512, 0..=4) => n,
+        (Isa::Avx512, 7 | 8) => 8,
+        (Isa::Avx512, _) => 6,
+        (_, 0..=2) => n,
+        _ => 4,
+    }
 }
 
 impl Quantised {
+    /// The scaled sums that minima of this kind meet.
+    pub(crate) fn sums(&self, kind: IntKind) -> &[f32] {
+        if kind.sixteens { self.scaled_halves.as_slice() } else { self.scaled_sum.as_slice() }
+    }
+
     fn prepare(
         &mut self,
         pool: &Pool,
@@ -173,10 +220,13 @@ impl Quantised {
         let magic = Parts::new(self.magic.resize(total));
         let scaled_sum = Parts::new(self.scaled_sum.resize(total));
         let sums = Parts::new(self.sums.resize(total * 2));
+        let halves = classes.iter().zip(CLASS).any(|(on, c)| *on && c.has_min && c.sixteens);
+        let scaled_halves =
+            Parts::new(self.scaled_halves.resize(if halves { total * 2 } else { 0 }));
         let mut start = Vec::with_capacity(CLASSES);
         for (class, buf) in self.start.iter_mut().enumerate() {
             let wanted = classes.get(class).copied().unwrap_or(false);
-            let per_block = if class == CLASSES - 1 { 2 } else { 1 };
+            let per_block = if CLASS.get(class).is_some_and(|c| c.sixteens) { 2 } else { 1 };
             start.push(Parts::new(buf.resize(if wanted { total * per_block } else { 0 })));
         }
         let view = TileView {
@@ -190,6 +240,7 @@ impl Quantised {
             scale,
             magic,
             scaled_sum,
+            scaled_halves,
             sums,
             start,
             isa: pool.isa(),
@@ -224,6 +275,7 @@ struct TileView<'a> {
     scale: Parts<'a, f32>,
     magic: Parts<'a, f32>,
     scaled_sum: Parts<'a, f32>,
+    scaled_halves: Parts<'a, f32>,
     sums: Parts<'a, i32>,
     start: Vec<Parts<'a, i32>>,
     isa: Isa,
@@ -264,8 +316,16 @@ impl TileView<'_> {
                 sums[(2 * block + 1) * width + token] = q.sums[1];
             }
         }
-        for (class, (start, offset)) in self.start.iter().zip(CLASS_OFFSETS).enumerate() {
-            if class == CLASSES - 1 {
+        // SAFETY: as above; if no class wants them there are no elements.
+        if let Some(halves) = unsafe { self.scaled_halves.try_part(at * 2..(at + cells) * 2) } {
+            for (i, (half, sum)) in halves.iter_mut().zip(&*sums).enumerate() {
+                let (block, token) = (i / width / 2, i % width);
+                *half = scale[block * width + token] * *sum as f32;
+            }
+        }
+        for (start, class) in self.start.iter().zip(CLASS) {
+            let offset = class.offset;
+            if class.sixteens {
                 // SAFETY: as above; an unwanted class has no elements.
                 if let Some(start) = unsafe { start.try_part(at * 2..(at + cells) * 2) } {
                     for (s, sum) in start.iter_mut().zip(&*sums) {

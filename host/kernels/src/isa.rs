@@ -80,10 +80,13 @@ pub fn current() -> Isa {
 /// What is in use and why, for the host's profile.
 pub fn report() -> &'static Report {
     static REPORT: OnceLock<Report> = OnceLock::new();
-    REPORT.get_or_init(|| choose(std::env::var("GRISTMILL_ISA").ok().as_deref()))
+    REPORT.get_or_init(|| {
+        choose(std::env::var("GRISTMILL_ISA").ok().as_deref(), crate::selftest::run)
+    })
 }
 
-fn choose(wish: Option<&str>) -> Report {
+/// Chooses among what is offered, wished for and confirmed by `test`.
+fn choose(wish: Option<&str>, test: impl Fn(Isa) -> Result<(), &'static str>) -> Report {
     let offered = offered();
     let mut reasons = vec![format!("the processor offers {offered}")];
     let mut chosen = offered;
@@ -100,7 +103,7 @@ fn choose(wish: Option<&str>) -> Report {
             )),
         },
     }
-    while let Err(kernel) = crate::selftest::run(chosen) {
+    while let Err(kernel) = test(chosen) {
         reasons.push(format!("the {chosen} self-test of {kernel} failed"));
         chosen = match chosen {
             Isa::Avx512 => Isa::Avx2,
@@ -119,10 +122,27 @@ mod tests {
 
     #[test]
     fn a_wish_lowers_but_never_raises() {
+        let choose = |wish| choose(wish, |_| Ok(()));
         assert_eq!(choose(Some("scalar")).chosen, Isa::Scalar);
         assert!(choose(Some("avx512")).chosen <= offered());
         let odd = choose(Some("sse9"));
         assert_eq!(odd.chosen, choose(None).chosen);
         assert!(odd.why.contains("sse9"), "{}", odd.why);
+    }
+
+    /// A processor that offers what it cannot do: the next lower set, and the kernel's name.
+    #[test]
+    fn what_fails_its_test_is_not_used_and_named() {
+        let report = choose(None, |isa| if isa == offered() { Err("Q4_K") } else { Ok(()) });
+        if offered() == Isa::Scalar {
+            return;
+        }
+        assert!(report.chosen < offered(), "{report:?}");
+        let said = format!("the {} self-test of Q4_K failed", offered());
+        assert!(report.why.contains(&said), "{}", report.why);
+        // Nothing works but plain code, which is not asked.
+        let report = choose(None, |_| Err("attention over F16"));
+        assert_eq!(report.chosen, Isa::Scalar);
+        assert!(report.why.contains("self-test of attention over F16 failed"), "{}", report.why);
     }
 }

@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use crate::act::{Act, Need};
+use crate::act::{Act, FEW, Need};
 use crate::codec;
 use crate::dot::{self, Token};
 use crate::error::{KernelError, expect_len};
@@ -134,6 +134,8 @@ pub fn glu_linear(
 thread_local! {
     /// Outputs of `up` for the chunk at hand.
     static UP: RefCell<Buf<f32>> = RefCell::default();
+    /// A row taken apart.
+    static ROW_LEVELS: RefCell<dot::RowLevels> = RefCell::default();
     /// Decoded rows, and their products.
     static ROW: RefCell<(Buf<f32>, Buf<f32>)> = RefCell::default();
 }
@@ -179,16 +181,15 @@ fn compute(
     origin: usize,
 ) {
     let isa = pool.isa();
+    let need = matrix.need(isa);
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if isa >= Isa::Avx512
-        && let Some(packed) = matrix.panels()
-        && let Some(x) = act.quantised(matrix.need(isa))
+    if isa >= Isa::Avx2
+        && (matrix.is_packed() || (need.is_either() && act.tokens() > FEW))
+        && let (Some(kind), Some(x)) = (matrix.quant().int_kind(), act.quantised(need))
     {
         let range = panels.start..panels.end.min(matrix.rows().div_ceil(PANEL));
-        let (rows, cols, n) = (matrix.rows(), matrix.cols(), act.tokens());
-        crate::panel::avx512::compute(
-            packed, rows, cols, range, x, n, epilogue, out, stride, origin,
-        );
+        let n = act.tokens();
+        crate::panel::x86::compute(isa, matrix, kind, range, x, n, epilogue, out, stride, origin);
         return;
     }
     let rows = panels.start * PANEL..(panels.end * PANEL).min(matrix.rows());
@@ -200,16 +201,19 @@ fn compute(
             epilogue.apply(product, row, slot);
         }
     };
-    if let Some(quantised) = act.quantised(matrix.need(isa)) {
-        for row in rows {
-            matrix.with_row(row, |bytes| {
-                for t in 0..act.tokens() {
-                    if let Some(token) = Token::of(quantised, t) {
-                        store(row, t, dot::int_row(isa, matrix.quant(), bytes, token));
+    if let Some(quantised) = act.quantised(need) {
+        ROW_LEVELS.with_borrow_mut(|levels| {
+            for row in rows {
+                matrix.with_row(row, |bytes| {
+                    let mut dot = dot::RowDot::new(isa, matrix.quant(), bytes, levels);
+                    for t in 0..act.tokens() {
+                        if let Some(token) = Token::of(quantised, t) {
+                            store(row, t, dot.with(token));
+                        }
                     }
-                }
-            });
-        }
+                });
+            }
+        });
     } else {
         float_rows(isa, act, matrix, rows, &store);
     }
@@ -217,9 +221,6 @@ fn compute(
 
 /// Tokens that meet a block of decoded rows at a time.
 const FLOAT_TOKENS: usize = 32;
-
-/// Tokens that meet a row as it is, not decoded.
-const FEW: usize = 8;
 
 /// Rows of a type without an integer kernel: decoded a block at a time.
 fn float_rows(

@@ -109,6 +109,17 @@ impl Matrix {
         Ok(())
     }
 
+    /// The row and column of the first weight that is no finite number, or of the first weight of
+    /// the block whose scale is none. Reads the scales of all blocks: for loading, not for use.
+    pub fn first_nonfinite(&self) -> Option<(usize, usize)> {
+        let quant = self.quant();
+        (0..self.rows()).find_map(|row| {
+            let mut found = None;
+            self.with_row(row, |bytes| found = codec::first_nonfinite(quant, bytes));
+            found.map(|column| (row, column))
+        })
+    }
+
     /// The same matrix in the layout this machine's kernels like best; itself if there is none.
     ///
     /// # Errors
@@ -122,7 +133,7 @@ impl Matrix {
     /// # Errors
     /// There is not enough memory.
     pub fn pack_for(&self, isa: Isa) -> Result<Matrix, KernelError> {
-        if isa < Isa::Avx512 || self.is_packed() {
+        if isa < Isa::Avx2 || self.is_packed() {
             return Ok(self.clone());
         }
         let Some(panels) = Panels::pack(self)? else { return Ok(self.clone()) };
@@ -154,7 +165,8 @@ impl Matrix {
     /// What its products need of the activations.
     pub(crate) fn need(&self, isa: Isa) -> Need {
         match self.quant().int_kind() {
-            Some(kind) if isa >= Isa::Avx512 && self.is_packed() => Need::Tiles(kind.class),
+            Some(kind) if isa >= Isa::Avx2 && self.is_packed() => Need::Tiles(kind.class),
+            Some(kind) if isa >= Isa::Avx2 && self.quant().on_grid() => Need::Either(kind.class),
             Some(kind) => Need::Rows(kind.class),
             None => Need::Floats,
         }

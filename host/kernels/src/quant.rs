@@ -162,6 +162,57 @@ impl Quant {
     }
 }
 
+/// What a type's kernels are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Paths {
+    /// Panels of 16 rows for one, few and many tokens; rows as the file has them until packed.
+    Panels,
+    /// Points of a grid looked up in the file's rows; unpacked into panels for more than 8 tokens.
+    Grid,
+    /// Floats, as the file has them.
+    Floats,
+    /// Decoded, then as floats.
+    Decoded,
+}
+
+impl Quant {
+    /// What its matrix products use where there are vector instructions.
+    pub const fn paths(self) -> Paths {
+        match self {
+            Quant::F32 | Quant::F16 | Quant::BF16 => Paths::Floats,
+            quant if quant.on_grid() => Paths::Grid,
+            quant if quant.int_kind().is_some() => Paths::Panels,
+            _ => Paths::Decoded,
+        }
+    }
+
+    /// Offsets of the half floats in a block that multiply or shift its values.
+    pub(crate) const fn half_fields(self) -> &'static [usize] {
+        match self {
+            Quant::Q4_1 | Quant::Q5_1 | Quant::Q8_1 | Quant::Q4_K | Quant::Q5_K => &[0, 2],
+            Quant::Q2_K => &[80, 82],
+            Quant::Q3_K => &[108],
+            Quant::Q6_K => &[208],
+            Quant::TQ1_0 => &[52],
+            Quant::TQ2_0 => &[64],
+            Quant::Q4_0
+            | Quant::Q5_0
+            | Quant::Q8_0
+            | Quant::Q1_0
+            | Quant::Q2_0
+            | Quant::IQ1_S
+            | Quant::IQ2_XXS
+            | Quant::IQ2_XS
+            | Quant::IQ2_S
+            | Quant::IQ3_XXS
+            | Quant::IQ3_S
+            | Quant::IQ4_NL
+            | Quant::IQ4_XS => &[0],
+            _ => &[],
+        }
+    }
+}
+
 impl std::fmt::Display for Quant {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name())

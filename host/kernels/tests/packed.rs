@@ -34,7 +34,7 @@ fn aligned(bytes: &[u8], skip: usize) -> Bytes {
 fn packed_bytes_make_the_same_matrix_again() {
     let mut rng = Rng::new(1);
     for quant in common::PACKED {
-        let cols = 2 * quant.block_len().max(64);
+        let cols = 2 * quant.block_len().max(128);
         let raw = random_matrix(quant, 37, cols, &mut rng);
         assert!(raw.packed_layout().is_none() && raw.packed_bytes().is_none());
         let packed = raw.pack_for(Isa::Avx512).unwrap();

@@ -11,17 +11,19 @@ const LEVELS3: [u8; 8] = [4, 12, 20, 28, 36, 44, 52, 62];
 const LEVELS3S: [u8; 8] = [1, 3, 5, 7, 9, 11, 13, 15];
 
 /// Grids expanded to one signed byte per value.
-pub(super) struct Grids {
-    pub(super) iq2xxs: Vec<[i8; 8]>,
-    pub(super) iq2xs: Vec<[i8; 8]>,
-    pub(super) iq2s: Vec<[i8; 8]>,
-    pub(super) iq3xxs: Vec<[i8; 4]>,
-    pub(super) iq3s: Vec<[i8; 4]>,
+pub(crate) struct Grids {
+    pub(crate) iq2xxs: Vec<[i8; 8]>,
+    pub(crate) iq2xs: Vec<[i8; 8]>,
+    pub(crate) iq2s: Vec<[i8; 8]>,
+    pub(crate) iq3xxs: Vec<[i8; 4]>,
+    pub(crate) iq3s: Vec<[i8; 4]>,
     pub(super) iq1: Vec<[i8; 8]>,
+    /// Points of `iq1` in eighths plus 9: shifted up by one, then all of them shifted down.
+    pub(crate) iq1_shifted: Vec<[u8; 8]>,
 }
 
 /// The expanded grids.
-pub(super) static GRIDS: LazyLock<Grids> = LazyLock::new(|| Grids {
+pub(crate) static GRIDS: LazyLock<Grids> = LazyLock::new(|| Grids {
     iq2xxs: expand2(&IQ2XXS_CODES),
     iq2xs: expand2(&IQ2XS_CODES),
     iq2s: expand2(&IQ2S_CODES),
@@ -30,6 +32,14 @@ pub(super) static GRIDS: LazyLock<Grids> = LazyLock::new(|| Grids {
     iq1: IQ1S_CODES
         .iter()
         .map(|&code| std::array::from_fn(|i| ((code >> (2 * i)) & 3) as i8 - 1))
+        .collect(),
+    iq1_shifted: [10, 8]
+        .iter()
+        .flat_map(|shift| {
+            IQ1S_CODES.iter().map(move |&code| {
+                std::array::from_fn(|i| 8 * ((code >> (2 * i)) & 3) as u8 + shift - 8)
+            })
+        })
         .collect(),
 });
 

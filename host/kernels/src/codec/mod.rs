@@ -3,7 +3,7 @@
 //! Everything faster in this crate is tested against these. Layouts are ggml's (MIT), restated.
 
 pub(crate) mod codes;
-mod grids;
+pub(crate) mod grids;
 mod iq;
 mod k;
 mod legacy;
@@ -12,7 +12,9 @@ mod small;
 use crate::error::{KernelError, expect_len};
 use crate::quant::Quant;
 
+pub(crate) use iq::iq1_m_scale;
 pub(crate) use k::scale_min;
+pub(crate) use small::trit_code;
 
 /// Half float to float, independent of the processor's denormal mode.
 #[inline(always)]
@@ -148,6 +150,21 @@ pub(crate) fn decode_blocks(quant: Quant, src: &[u8], dst: &mut [f32]) {
     for (block, values) in src.chunks_exact(bytes).zip(dst.chunks_exact_mut(len)) {
         decode(block, values);
     }
+}
+
+/// The first value of a row that is no finite number, or of the first block whose scale is none.
+pub(crate) fn first_nonfinite(quant: Quant, row: &[u8]) -> Option<usize> {
+    let infinite = |h: u16| h & 0x7c00 == 0x7c00;
+    let bad = |block: &&[u8]| match quant {
+        Quant::F16 => infinite(u16_at(block, 0)),
+        Quant::BF16 => u16_at(block, 0) & 0x7f80 == 0x7f80,
+        Quant::F32 | Quant::Q8_K => !f32::from_bits(u32_at(block, 0)).is_finite(),
+        Quant::F64 => !block.as_array().is_none_or(|b| f64::from_le_bytes(*b).is_finite()),
+        Quant::IQ1_M => !iq1_m_scale(block).is_finite(),
+        quant => quant.half_fields().iter().any(|at| infinite(u16_at(block, *at))),
+    };
+    let at = row.chunks_exact(quant.block_bytes()).position(|block| bad(&block))?;
+    Some(at * quant.block_len())
 }
 
 /// Encodes one block of a type that has an encoder; others are left alone.

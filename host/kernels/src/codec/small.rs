@@ -64,10 +64,14 @@ pub(super) fn encode_bf16(src: &[f32], dst: &mut [u8]) {
 }
 
 /// Digit `n` of five base-3 digits in a byte that holds their number times 256/243.
-fn trit(byte: u8, n: usize) -> f32 {
+pub(crate) fn trit_code(byte: u8, n: usize) -> u8 {
     const POWERS: [u8; 5] = [1, 3, 9, 27, 81];
     let shifted = byte.wrapping_mul(POWERS[n]);
-    f32::from(((u16::from(shifted) * 3) >> 8) as u8) - 1.0
+    ((u16::from(shifted) * 3) >> 8) as u8
+}
+
+fn trit(byte: u8, n: usize) -> f32 {
+    f32::from(trit_code(byte, n)) - 1.0
 }
 
 pub(super) fn decode_tq1_0(block: &[u8], dst: &mut [f32]) {
@@ -93,15 +97,15 @@ pub(super) fn decode_tq2_0(block: &[u8], dst: &mut [f32]) {
 }
 
 /// E2M1 levels, doubled so that they are integers.
-const E2M1: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+pub(super) const E2M1: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
 /// Half of 2^(e - 127): the doubled levels take the other factor.
-fn e8m0_half(e: u8) -> f32 {
+pub(super) fn e8m0_half(e: u8) -> f32 {
     f32::from_bits(if e < 2 { 0x0020_0000 << e } else { (u32::from(e) - 1) << 23 })
 }
 
 /// Half the value of an unsigned 8-bit float of 4 exponent and 3 mantissa bits.
-fn ue4m3_half(x: u8) -> f32 {
+pub(super) fn ue4m3_half(x: u8) -> f32 {
     if x == 0 || x == 0x7f {
         return 0.0;
     }

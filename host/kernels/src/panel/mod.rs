@@ -8,10 +8,10 @@
 //! and `4 + t` in the low and high nibbles of vector `t`. Packed bytes are the source's, except
 //! for padding of the last panel and of an odd last block.
 
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-pub(crate) mod avx512;
 mod id;
 mod layout;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+pub(crate) mod x86;
 
 pub use id::LayoutId;
 pub(crate) use layout::{Layout, Panels};

@@ -5,20 +5,35 @@
 use gristmill_kernels::{Bytes, Matrix, Quant, decode_row};
 
 /// Types with a packed layout.
-pub const PACKED: [Quant; 8] = [
+pub const PACKED: [Quant; 18] = [
     Quant::Q4_0,
     Quant::Q4_1,
     Quant::Q5_0,
     Quant::Q5_1,
     Quant::Q8_0,
+    Quant::Q2_K,
+    Quant::Q3_K,
     Quant::Q4_K,
     Quant::Q5_K,
     Quant::Q6_K,
+    Quant::IQ4_NL,
+    Quant::IQ4_XS,
+    Quant::TQ1_0,
+    Quant::TQ2_0,
+    Quant::MXFP4,
+    Quant::NVFP4,
+    Quant::Q1_0,
+    Quant::Q2_0,
 ];
 
 /// Row lengths worth trying: odd numbers of blocks, and those of real models.
 pub fn columns(quant: Quant) -> Vec<usize> {
-    if quant.block_len() == 32 { vec![32, 96, 576, 640, 896] } else { vec![256, 768, 2048] }
+    match quant.block_len() {
+        32 => vec![32, 96, 576, 640, 896],
+        64 => vec![64, 192, 896],
+        128 => vec![128, 384, 896],
+        _ => vec![256, 768, 2048],
+    }
 }
 
 /// A small deterministic generator (xorshift).

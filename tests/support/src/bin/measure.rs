@@ -1,10 +1,12 @@
 //! What a bench needs beside the two engines: `measure model SPEC` prints the path of a model file,
 //! fetched or made on the spot; `measure bandwidth THREADS` prints what the memory of this machine
-//! gives to a plain read loop, in GB/s.
+//! gives to the best of several read loops, in GB/s; `measure peak THREADS` what its processor
+//! multiplies in registers at most, in billions of products of 8-bit integers per second.
 
-use std::{fs, hint::black_box, path::PathBuf, thread, time::Instant};
+use std::{fs, path::PathBuf};
 
 use anyhow::{Context, Result, bail};
+use gristmill_kernels::measure;
 use gristmill_testing::{
     fetch,
     models::{self, Shape},
@@ -14,9 +16,13 @@ fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["model", spec] => println!("{}", fs::canonicalize(model(spec)?)?.display()),
-        ["bandwidth", threads] => println!("{:.2}", bandwidth(threads.parse()?)),
+        ["bandwidth", threads] => {
+            let bytes = measure::bandwidth(threads.parse()?);
+            println!("{:.2}", bytes.context("not enough memory to read")? / 1e9);
+        }
+        ["peak", threads] => println!("{:.1}", measure::int8_rate(threads.parse()?) / 1e9),
         _ => bail!(
-            "usage: measure model smollm2 | gemma3 | SHAPE:MIX | FILE, or measure bandwidth THREADS"
+            "usage: measure model smollm2 | gemma3 | SHAPE:MIX | FILE, or measure bandwidth | peak THREADS"
         ),
     }
     Ok(())
@@ -41,23 +47,4 @@ fn model(spec: &str) -> Result<PathBuf> {
         fs::rename(part, &path)?;
     }
     Ok(path)
-}
-
-/// The best of several passes of all threads over memory far larger than any cache.
-fn bandwidth(threads: usize) -> f64 {
-    const WORDS: usize = 64 << 20;
-    let blocks: Vec<Vec<u64>> =
-        (0..threads.max(1)).map(|seed| vec![seed as u64 | 1; WORDS]).collect();
-    let pass = || {
-        let started = Instant::now();
-        thread::scope(|scope| {
-            for block in &blocks {
-                scope.spawn(move || {
-                    black_box(block.iter().fold(0_u64, |sum, word| sum.wrapping_add(*word)))
-                });
-            }
-        });
-        (blocks.len() * WORDS * size_of::<u64>()) as f64 / started.elapsed().as_secs_f64() / 1e9
-    };
-    (0..6).map(|_| pass()).fold(0.0, f64::max)
 }
