@@ -9,7 +9,7 @@
 
 use super::k::{q6_code, scale_min};
 use super::small::{E2M1, e8m0_half, trit_code, ue4m3_half};
-use super::{half_to_f32, iq, u16_at, u32_at};
+use super::{half_to_f32, iq, points, u16_at, u32_at};
 use crate::quant::Quant;
 
 /// A type the integer kernels know: unsigned codes, an offset, scales and perhaps minima.
@@ -139,7 +139,7 @@ impl Levels {
     pub(crate) fn of(quant: Quant, block: &[u8]) -> Levels {
         let mut levels = Levels { q: [0; 256], d: [0.0; 16], m: [0.0; 16] };
         if quant.on_grid() {
-            iq::levels(quant, block, &mut levels.q, &mut levels.d);
+            points::levels(quant, block, &mut levels.q, &mut levels.d);
             return levels;
         }
         let codes = Codes::split(quant, block);
@@ -396,8 +396,8 @@ impl Codes {
         match quant {
             Quant::Q2_K => {
                 block[82..84].copy_from_slice(&self.m.to_le_bytes());
-                for g in 0..16 {
-                    block[g] = self.sc[g] | self.mn[g] << 4;
+                for (byte, (sc, mn)) in block.iter_mut().zip(self.sc.iter().zip(&self.mn)) {
+                    *byte = sc | mn << 4;
                 }
                 self.store_two_bits(&mut block[16..80]);
             }
@@ -433,14 +433,12 @@ impl Codes {
             Quant::TQ1_0 => {
                 let digits =
                     |places: [usize; 5]| trits(places.map(|i| if i < 256 { self.q[i] } else { 0 }));
-                for l in 0..32 {
-                    block[l] = digits(std::array::from_fn(|n| 32 * n + l));
-                }
-                for l in 0..16 {
-                    block[32 + l] = digits(std::array::from_fn(|n| 160 + 16 * n + l));
-                }
-                for l in 0..4 {
-                    block[48 + l] = digits(std::array::from_fn(|n| 240 + 4 * n + l));
+                for (l, byte) in block[..52].iter_mut().enumerate() {
+                    *byte = digits(std::array::from_fn(|n| match l {
+                        0..32 => 32 * n + l,
+                        32..48 => 160 + 16 * n + l - 32,
+                        _ => 240 + 4 * n + l - 48,
+                    }));
                 }
             }
             Quant::TQ2_0 => self.store_two_bits(&mut block[..64]),
@@ -487,7 +485,7 @@ impl Codes {
 /// Five base-3 digits as a byte: their number times 256/243, rounded up.
 pub(crate) fn trits(digits: [u8; 5]) -> u8 {
     let number = digits.iter().fold(0u16, |number, &digit| number * 3 + u16::from(digit));
-    ((number * 256 + 242) / 243) as u8
+    (number * 256).div_ceil(243) as u8
 }
 
 /// Code `i` of 256 in 64 bytes: 32 bytes per 128 codes, two bits per 32.

@@ -6,7 +6,6 @@
 
 use super::grids::{GRIDS, signs7};
 use super::{half_at, half_to_f32, u16_at, u32_at};
-use crate::quant::Quant;
 
 /// Levels of IQ4_NL and IQ4_XS (ggml, MIT).
 pub(super) const LEVELS4: [i8; 16] =
@@ -141,54 +140,6 @@ fn table(qs: &[u8], dst: &mut [f32], scale: f32) {
     for (i, &byte) in qs.iter().enumerate() {
         dst[i] = scale * f32::from(LEVELS4[usize::from(byte & 15)]);
         dst[i + 16] = scale * f32::from(LEVELS4[usize::from(byte >> 4)]);
-    }
-}
-
-/// A grid block as the integer kernels see it: levels plus 128, and a scale per 16 values. The
-/// levels of IQ1 are eighths, so that their shift is one of them.
-pub(super) fn levels(quant: Quant, block: &[u8], q: &mut [u8; 256], d: &mut [f32; 16]) {
-    let mut values = [0.0f32; 256];
-    let eighth = match quant {
-        Quant::IQ1_S | Quant::IQ1_M => 0.125,
-        _ => 1.0,
-    };
-    for (ib, scales) in d.chunks_exact_mut(2).enumerate() {
-        for (half, scale) in scales.iter_mut().enumerate() {
-            *scale = eighth * grid_scale(quant, block, 2 * ib + half);
-        }
-    }
-    match quant {
-        Quant::IQ2_XXS => decode_iq2_xxs(block, &mut values),
-        Quant::IQ2_XS => decode_iq2_xs(block, &mut values),
-        Quant::IQ2_S => decode_iq2_s(block, &mut values),
-        Quant::IQ3_XXS => decode_iq3_xxs(block, &mut values),
-        Quant::IQ3_S => decode_iq3_s(block, &mut values),
-        Quant::IQ1_S => decode_iq1_s(block, &mut values),
-        _ => decode_iq1_m(block, &mut values),
-    }
-    for (g, values) in values.chunks_exact(16).enumerate() {
-        let inverse = if d[g] == 0.0 { 0.0 } else { 1.0 / d[g] };
-        for (i, x) in values.iter().enumerate() {
-            q[16 * g + i] = ((x * inverse).round_ties_even() as i32 + 128) as u8;
-        }
-    }
-}
-
-/// The scale of 16-value group `g` of a grid block: what a level is multiplied with.
-fn grid_scale(quant: Quant, block: &[u8], g: usize) -> f32 {
-    let (ib, d) = (g / 2, half_at(block, 0));
-    let nibble = |byte: u8, high: usize| f32::from((byte >> (4 * high)) & 15);
-    match quant {
-        Quant::IQ2_XXS => d * (0.5 + (u32_at(block, 6 + 8 * ib) >> 28) as f32) * 0.25,
-        Quant::IQ2_XS => d * (0.5 + nibble(block[66 + ib], g % 2)) * 0.25,
-        Quant::IQ2_S => d * (0.5 + nibble(block[74 + ib], g % 2)) * 0.25,
-        Quant::IQ3_XXS => d * (0.5 + (u32_at(block, 66 + 4 * ib) >> 28) as f32) * 0.5,
-        Quant::IQ3_S => d * (1.0 + 2.0 * nibble(block[106 + ib / 2], ib % 2)),
-        Quant::IQ1_S => d * f32::from(2 * ((u16_at(block, 34 + 2 * ib) >> 12) & 7) + 1),
-        _ => {
-            let three = (u16_at(block, 48 + ib / 2 * 2) >> (6 * (ib % 2) + 3 * (g % 2))) & 7;
-            iq1_m_scale(block) * f32::from(2 * three + 1)
-        }
     }
 }
 

@@ -7,6 +7,7 @@ pub(crate) mod grids;
 mod iq;
 mod k;
 mod legacy;
+pub(crate) mod points;
 mod small;
 
 use crate::error::{KernelError, expect_len};

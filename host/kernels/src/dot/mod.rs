@@ -84,8 +84,7 @@ impl<'a> RowDot<'a> {
     ) -> RowDot<'a> {
         let direct = match isa {
             Isa::Scalar => false,
-            Isa::Avx2 => Self::direct(quant),
-            Isa::Avx512 => Self::direct(quant) || quant.on_grid(),
+            Isa::Avx2 | Isa::Avx512 => Self::direct(quant) || quant.on_grid(),
         };
         let levels = (!direct || cfg!(miri)).then(|| {
             levels.fill(quant, row);
@@ -117,16 +116,15 @@ impl<'a> RowDot<'a> {
             return scalar::levels_row_on(self.isa, kind, levels, token);
         }
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        match self.isa {
-            // SAFETY: an `Isa` above scalar is offered; the kernels check lengths.
-            Isa::Avx512 if self.quant.on_grid() => {
-                return unsafe { grid::row(self.quant, self.row, token) };
+        // SAFETY: an `Isa` above scalar is offered; the kernels check lengths.
+        unsafe {
+            match (self.isa, self.quant.on_grid()) {
+                (Isa::Avx512, true) => return grid::avx512(self.quant, self.row, token),
+                (Isa::Avx512, false) => return x86::avx512(self.quant, self.row, token),
+                (Isa::Avx2, true) => return grid::avx2(self.quant, self.row, token),
+                (Isa::Avx2, false) => return x86::avx2(self.quant, self.row, token),
+                (Isa::Scalar, _) => {}
             }
-            // SAFETY: as above.
-            Isa::Avx512 => return unsafe { x86::avx512(self.quant, self.row, token) },
-            // SAFETY: as above.
-            Isa::Avx2 => return unsafe { x86::avx2(self.quant, self.row, token) },
-            Isa::Scalar => {}
         }
         f32::NAN
     }
