@@ -4,6 +4,7 @@
 //! the forward pass and is counted in bytes exactly as it is allocated. Layers with a window keep
 //! only what they can still be asked for; where they have lost it, the context is read again.
 
+use arrayvec::ArrayVec;
 use gristmill_core::{Code, Error, Result};
 use gristmill_kernels::{KvLayer, Quant, Ring};
 
@@ -12,6 +13,10 @@ use crate::{
     plan::Plan,
     program::{self, Kv},
 };
+
+/// Recurrent states a cache keeps besides the newest: those before and behind the last pass of
+/// several rows, which is where an answer is tried again and where the next turn begins.
+pub const CHECKPOINTS: usize = 2;
 
 /// Caches grow to multiples of this many tokens.
 pub const STEP: usize = 256;
@@ -64,6 +69,12 @@ pub struct Cache {
     shapes: Vec<Shape>,
     types: KvTypes,
     layers: Vec<KvLayer>,
+    /// One for each recurrent state of the program.
+    states: Vec<Vec<f32>>,
+    /// Earlier states with the number of tokens they belong to, oldest first.
+    checkpoints: ArrayVec<(usize, Vec<Vec<f32>>), CHECKPOINTS>,
+    /// Whether the last pass had several rows.
+    several: bool,
     tokens: Vec<u32>,
     capacity: usize,
 }
@@ -84,7 +95,17 @@ impl Cache {
             plan.program.kv.iter().map(|kv| Shape { kv: *kv, ring: ring(plan, kv) }).collect();
         let capacity = tokens.next_multiple_of(STEP);
         let layers = layers(&shapes, types, capacity)?;
-        Ok(Self { shapes, types, layers, tokens: Vec::new(), capacity })
+        let states = plan.program.recurrent.iter().map(|state| vec![0.0; state.size()]).collect();
+        Ok(Self {
+            shapes,
+            types,
+            layers,
+            states,
+            checkpoints: ArrayVec::new(),
+            several: false,
+            tokens: Vec::new(),
+            capacity,
+        })
     }
 
     /// Tokens whose keys and values are here.
@@ -114,7 +135,9 @@ impl Cache {
     /// Bytes reserved.
     #[must_use]
     pub fn memory(&self) -> u64 {
-        self.layers.iter().map(|layer| layer.memory() as u64).sum()
+        let states: usize = self.states.iter().map(Vec::len).sum();
+        let states = states * 4 * (1 + CHECKPOINTS);
+        states as u64 + self.layers.iter().map(|layer| layer.memory() as u64).sum::<u64>()
     }
 
     /// Tokens at the beginning that are the same as these and that can be built on.
@@ -123,19 +146,34 @@ impl Cache {
         self.usable(self.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count())
     }
 
-    /// `len` tokens if a context can go on from there, otherwise none: a layer with a window has
-    /// lost what it would see, and everything must be read again.
+    /// The longest beginning of at most `len` tokens that a context can go on from. Where a layer
+    /// with a window has lost what it would see there is none, and everything must be read again;
+    /// recurrent states, which cannot be undone, go back to the newest that was kept.
     #[must_use]
     pub fn usable(&self, len: usize) -> usize {
         let len = len.min(self.tokens.len());
-        if self.layers.iter().all(|layer| layer.resumes_at(len)) { len } else { 0 }
+        if self.states.is_empty() || len == self.tokens.len() {
+            return if self.resumes_at(len) { len } else { 0 };
+        }
+        self.kept(len)
     }
 
-    /// Forgets everything from token `len` on: all of it, where [`Cache::usable`] says so.
-    /// Tokens that are left.
+    fn resumes_at(&self, len: usize) -> bool {
+        self.layers.iter().all(|layer| layer.resumes_at(len))
+    }
+
+    /// The newest kept state of at most `len` tokens from which all layers can go on.
+    fn kept(&self, len: usize) -> usize {
+        let known = self.checkpoints.iter().map(|(tokens, _)| *tokens);
+        known.filter(|at| *at <= len && self.resumes_at(*at)).max().unwrap_or(0)
+    }
+
+    /// Forgets everything from token `len` on, and more where [`Cache::usable`] says so. Tokens
+    /// that are left.
     pub fn truncate(&mut self, len: usize) -> usize {
         if len < self.tokens.len() {
             let len = self.usable(len);
+            self.go_back(len);
             self.tokens.truncate(len);
             self.shorten(len);
         }
@@ -146,10 +184,38 @@ impl Cache {
         if self.layers.iter_mut().any(|layer| layer.truncate(len).is_err()) {
             // Nothing to go on from: going back to nothing always works.
             self.tokens.clear();
+            self.go_back(0);
             for layer in &mut self.layers {
                 let _ = layer.truncate(0);
             }
         }
+    }
+
+    /// Takes the states of the first `len` tokens from a checkpoint; there is one, or `len` is 0.
+    fn go_back(&mut self, len: usize) {
+        self.checkpoints.retain(|(tokens, _)| *tokens <= len);
+        match self.checkpoints.iter().find(|(tokens, _)| *tokens == len) {
+            Some((_, states)) => self.states.clone_from(states),
+            None => self.states.iter_mut().for_each(|state| state.fill(0.0)),
+        }
+        self.several = false;
+    }
+
+    /// A pass with so many rows of this cache begins: what it may have to come back to is kept.
+    pub(crate) fn begin(&mut self, rows: usize) {
+        let (several, len) = (rows > 1, self.tokens.len());
+        let keep = several || self.several;
+        self.several = several;
+        if self.states.is_empty() || rows == 0 || !keep || len == 0 {
+            return;
+        }
+        if self.checkpoints.iter().any(|(tokens, _)| *tokens == len) {
+            return;
+        }
+        if self.checkpoints.is_full() {
+            self.checkpoints.remove(0);
+        }
+        self.checkpoints.push((len, self.states.clone()));
     }
 
     /// Capacity after making room for `tokens`: at least half as much again as before.
@@ -180,13 +246,32 @@ impl Cache {
     /// # Errors
     /// `insufficient-memory`.
     pub fn copy(&self, len: usize, capacity: usize) -> Result<Self> {
+        let len = self.usable(len);
         let capacity = capacity.max(len).next_multiple_of(STEP);
         let mut layers = layers(&self.shapes, self.types, capacity)?;
         for (to, from) in layers.iter_mut().zip(&self.layers) {
             to.copy_prefix(from, len).map_err(kernel)?;
         }
         let tokens = self.tokens.get(..len).unwrap_or(&self.tokens).to_vec();
-        Ok(Self { shapes: self.shapes.clone(), types: self.types, layers, tokens, capacity })
+        let mut copy = Self {
+            shapes: self.shapes.clone(),
+            types: self.types,
+            layers,
+            states: self.states.clone(),
+            checkpoints: self.checkpoints.clone(),
+            several: self.several,
+            tokens,
+            capacity,
+        };
+        if len < self.tokens.len() {
+            copy.go_back(len);
+        }
+        Ok(copy)
+    }
+
+    pub(crate) fn state_mut(&mut self, index: usize) -> Result<&mut [f32]> {
+        let state = self.states.get_mut(index).map(Vec::as_mut_slice);
+        state.ok_or_else(|| Error::internal("no such state in the cache"))
     }
 
     pub(crate) fn layer(&self, index: usize) -> Result<&KvLayer> {
@@ -197,8 +282,14 @@ impl Cache {
         self.layers.get_mut(index).ok_or_else(|| Error::internal("no such layer in the cache"))
     }
 
-    /// Forgets what an abandoned pass has written.
+    /// Forgets what an abandoned pass has written. Recurrent states may have gone on: the cache goes
+    /// back to those it has kept, and may be shorter than before the pass.
     pub(crate) fn roll_back(&mut self) {
+        if !self.states.is_empty() {
+            let kept = self.kept(self.tokens.len());
+            self.go_back(kept);
+            self.tokens.truncate(kept);
+        }
         self.shorten(self.tokens.len());
     }
 

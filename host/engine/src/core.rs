@@ -107,9 +107,10 @@ impl Core {
         let resolved = loading.families.resolve(&metadata)?;
         let checked = check(&resolved.program, &metadata)
             .map_err(|fault| Error::from(fault).with("family", &resolved.family))?;
-        let plan = Arc::new(Plan::new(Arc::new(checked)));
+        let plan = Plan::new(Arc::new(checked));
         let native = plan.program.context_native;
         let context = loading.context.map_or(native, |cap| (cap as usize).min(native));
+        let plan = Arc::new(plan.for_context(context));
         let capacity = plan.capacity(loading.types);
         let encoder = plan.program.result == program::Result::Pooled;
         // An encoder reads a text at once.
@@ -162,6 +163,7 @@ impl Core {
             source.as_deref().unwrap_or(""),
             loading.types.k.name(),
             loading.types.v.name(),
+            if plan.turns_long() { "long" } else { "" },
             env!("CARGO_PKG_VERSION"),
         ] {
             manifest.update((part.len() as u64).to_le_bytes());

@@ -6,11 +6,13 @@
 
 mod batch;
 mod elementwise;
+mod mixture;
+mod recurrent;
 
 use arrayvec::ArrayVec;
 use gristmill_core::{Code, Error, Result};
 use gristmill_kernels::{
-    Act, AttentionSpec, Job, KernelError, KvLayer, Matrix, Pool, attention, glu_linear, linear,
+    AttentionSpec, Job, KernelError, KvLayer, Matrix, Pool, attention, glu_linear, linear,
     ops::{self, RopeStyle, Rotations},
 };
 
@@ -20,8 +22,8 @@ use crate::{
     cache::Cache,
     nonfinite,
     plan::{MOST_PRODUCTS, Phase, Plan, Product, Slot, Work},
-    program::{self, Activation, Attention, Head, Layout, Moe, Pooling},
-    reference::{pool as pool_rows, route},
+    program::{self, Activation, Attention, Head, Layout, Pooling},
+    reference::pool as pool_rows,
     weights::Weights,
 };
 use elementwise::{by_rows, by_rows_from};
@@ -84,6 +86,9 @@ impl Model<'_> {
         look: &dyn Fn(&Phase, &Arena) -> Result<()>,
     ) -> Result<()> {
         arena.begin(self.plan, rows, caches.len(), want)?;
+        for (index, cache) in caches.iter_mut().enumerate() {
+            cache.begin(rows.iter().filter(|row| row.cache == index).count());
+        }
         let tables = self.plan.ropes.len();
         for table in 0..tables {
             let rotations = arena
@@ -229,6 +234,18 @@ impl Model<'_> {
                 let (up, out) = arena.pair(up, n * width, out, n * width)?;
                 ops::glu_in_place(function(activation), out, up);
             }
+            &Work::GluParts { gate, gate_width, up, activation, width, out } => {
+                let mut gates = std::mem::take(&mut arena.row);
+                gates.clear();
+                gates.extend_from_slice(arena.slot(gate, n * gate_width)?);
+                ops::activate(function(activation), &mut gates);
+                arena.copy(up, out, n * width)?;
+                let data = arena.slot_mut(out, n * width)?;
+                for (part, gate) in data.chunks_exact_mut(width / gate_width).zip(&gates) {
+                    ops::scale(part, *gate);
+                }
+                arena.row = gates;
+            }
             &Work::Activation { x, kind, width, out } => {
                 arena.copy(x, out, n * width)?;
                 ops::activate(function(kind), arena.slot_mut(out, n * width)?);
@@ -250,11 +267,32 @@ impl Model<'_> {
                 arena.copy(x, out, n * width)?;
                 ops::scale(arena.slot_mut(out, n * width)?, factor);
             }
-            &Work::Slice { x, width, start, length, out } => {
-                let (x, out) = arena.pair(x, n * width, out, n * length)?;
-                for (x, out) in x.chunks_exact(width).zip(out.chunks_exact_mut(length)) {
+            &Work::Slice { x, width, start, length, heads, out } => {
+                let (x, out) = arena.pair(x, n * width, out, n * length * heads)?;
+                for (x, out) in x.chunks_exact(width / heads).zip(out.chunks_exact_mut(length)) {
                     out.copy_from_slice(x.get(start..start + length).ok_or_else(missing)?);
                 }
+            }
+            &Work::Concat { a, a_width, b, b_width, heads, out } => {
+                let (a_part, b_part) = (a_width / heads, b_width / heads);
+                for (from, width, part, at) in
+                    [(a, a_width, a_part, 0), (b, b_width, b_part, a_part)]
+                {
+                    let (x, out) = arena.pair(from, n * width, out, n * (a_width + b_width))?;
+                    let parts = out.chunks_exact_mut(a_part + b_part);
+                    for (x, out) in x.chunks_exact(part).zip(parts) {
+                        out.get_mut(at..at + part).ok_or_else(missing)?.copy_from_slice(x);
+                    }
+                }
+            }
+            &Work::HeadLinear { x, width, weight, out_width, out } => {
+                self.head_linear(arena, (x, width), weight, (out, out_width))?;
+            }
+            Work::Conv { x, width, conv, out } => {
+                self.conv(arena, rows, caches, (*x, *width), conv, *out)?;
+            }
+            Work::DeltaRule { inputs, rule, out } => {
+                self.delta_rule(arena, rows, caches, *inputs, rule, *out)?;
             }
             Work::Moe { x, width, moe, out } => self.moe(arena, *x, *width, moe, *out)?,
             Work::Narrow { live } => arena.narrow(live)?,
@@ -426,61 +464,6 @@ impl Model<'_> {
         arena.result = result;
         Ok(())
     }
-
-    /// Rows are grouped by expert, so that each expert's weights are read once.
-    fn moe(&self, arena: &mut Arena, x: Slot, width: usize, moe: &Moe, out: Slot) -> Result<()> {
-        let n = arena.current;
-        let router = self.weights.matrix(moe.router)?;
-        let input = arena.slot(x, n * width)?.to_vec();
-        let mut scores = vec![0.0; n * moe.experts];
-        let mut act = Act::default();
-        act.prepare(self.pool, &input, n, width, &[router]).map_err(kernel)?;
-        let job =
-            Job { matrix: router, bias: None, scale: 1.0, out: &mut scores, accumulate: false };
-        linear(self.pool, &act, &mut [job]).map_err(kernel)?;
-        let routes: Vec<_> = scores.chunks_exact(moe.experts).map(|s| route(moe, s)).collect();
-        let (gates, ups, downs) = (
-            self.weights.experts(moe.gate)?,
-            self.weights.experts(moe.up)?,
-            self.weights.experts(moe.down)?,
-        );
-        let out = arena.slot_mut(out, n * width)?;
-        out.fill(0.0);
-        let (mut gathered, mut inner, mut product) = (Vec::new(), Vec::new(), Vec::new());
-        for (expert, ((gate, up), down)) in gates.iter().zip(ups).zip(downs).enumerate() {
-            let members: Vec<(usize, f32)> = routes
-                .iter()
-                .enumerate()
-                .filter_map(|(row, route)| {
-                    let (_, weight) = route.iter().find(|(chosen, _)| *chosen == expert)?;
-                    Some((row, *weight))
-                })
-                .collect();
-            if members.is_empty() {
-                continue;
-            }
-            gathered.clear();
-            for (row, _) in &members {
-                let from = input.get(row * width..(row + 1) * width).ok_or_else(missing)?;
-                gathered.extend_from_slice(from);
-            }
-            let (count, ff) = (members.len(), gate.rows());
-            inner.resize(count * ff, 0.0);
-            product.resize(count * width, 0.0);
-            act.prepare(self.pool, &gathered, count, width, &[gate, up]).map_err(kernel)?;
-            glu_linear(self.pool, &act, gate, up, function(moe.activation), &mut inner)
-                .map_err(kernel)?;
-            act.prepare(self.pool, &inner, count, ff, &[down]).map_err(kernel)?;
-            let job =
-                Job { matrix: down, bias: None, scale: 1.0, out: &mut product, accumulate: false };
-            linear(self.pool, &act, &mut [job]).map_err(kernel)?;
-            for ((row, weight), product) in members.iter().zip(product.chunks_exact(width)) {
-                let to = out.get_mut(row * width..(row + 1) * width).ok_or_else(missing)?;
-                ops::multiply_add(to, *weight, product);
-            }
-        }
-        Ok(())
-    }
 }
 
 fn turn(data: &mut [f32], rope: &program::Rope, rotations: &Rotations) {
@@ -488,7 +471,7 @@ fn turn(data: &mut [f32], rope: &program::Rope, rotations: &Rotations) {
         Layout::Interleaved => RopeStyle::Interleaved,
         Layout::Half => RopeStyle::Halves,
     };
-    ops::rope(data, rope.heads, rope.head_dim, 0, style, rotations);
+    ops::rope(data, rope.heads, rope.head_dim, rope.offset, style, rotations);
 }
 
 fn function(activation: Activation) -> ops::Activation {
@@ -497,6 +480,10 @@ fn function(activation: Activation) -> ops::Activation {
         Activation::GeluTanh => ops::Activation::GeluTanh,
         Activation::Gelu => ops::Activation::GeluErf,
         Activation::Relu => ops::Activation::Relu,
+        Activation::ReluSquared => ops::Activation::ReluSquared,
+        Activation::Sigmoid => ops::Activation::Sigmoid,
+        Activation::Identity => ops::Activation::Identity,
+        Activation::SwigluOai => ops::Activation::SwigluOai { alpha: 1.702, limit: 7.0 },
     }
 }
 

@@ -25,6 +25,7 @@ mod prompt;
 mod random;
 pub mod reference;
 mod rope;
+mod route;
 pub mod runtime;
 pub mod sampler;
 mod session;

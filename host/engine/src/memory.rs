@@ -84,7 +84,7 @@ impl Drop for Reservation {
 }
 
 /// What the machine has free, or what its control group allows if that is less.
-fn available() -> Option<u64> {
+pub(crate) fn available() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let machine = line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10;

@@ -23,7 +23,8 @@ pub use capacity::{Capacity, Cost};
 use group::{Group, group};
 
 use crate::program::{
-    Activation, Attention, Checked, Head, Moe, Op, Pooling, Result as Kind, Rope, TensorId, ValueId,
+    Activation, Attention, Checked, Conv, DeltaRule, Head, Moe, Op, Pooling, Result as Kind, Rope,
+    TensorId, ValueId,
 };
 
 /// Index of a buffer of the arena.
@@ -156,6 +157,21 @@ pub enum Work {
         /// Written; may be `gate`.
         out: Slot,
     },
+    /// The same with a gate that has one number for each part of `up`.
+    GluParts {
+        /// Read.
+        gate: Slot,
+        /// Width of a row of it.
+        gate_width: usize,
+        /// Read.
+        up: Slot,
+        /// The function.
+        activation: Activation,
+        /// Width of a row of `up`.
+        width: usize,
+        /// Written; may be `up`.
+        out: Slot,
+    },
     /// Pointwise function.
     Activation {
         /// Read.
@@ -195,10 +211,60 @@ pub enum Work {
         x: Slot,
         /// Width of a row of it.
         width: usize,
-        /// First column.
+        /// First column of a part.
         start: usize,
-        /// Columns.
+        /// Columns of a part.
         length: usize,
+        /// Parts of a row.
+        heads: usize,
+        /// Written.
+        out: Slot,
+    },
+    /// Two values side by side.
+    Concat {
+        /// Read.
+        a: Slot,
+        /// Width of a row of it.
+        a_width: usize,
+        /// Read.
+        b: Slot,
+        /// Width of a row of it.
+        b_width: usize,
+        /// Parts of a row.
+        heads: usize,
+        /// Written.
+        out: Slot,
+    },
+    /// Parts of a row, each times a matrix of its own.
+    HeadLinear {
+        /// Read.
+        x: Slot,
+        /// Width of a row of it.
+        width: usize,
+        /// `[in, out, heads]`.
+        weight: TensorId,
+        /// Width of a row of the result.
+        out_width: usize,
+        /// Written.
+        out: Slot,
+    },
+    /// Causal convolution.
+    Conv {
+        /// Read.
+        x: Slot,
+        /// Width of a row.
+        width: usize,
+        /// How.
+        conv: Conv,
+        /// Written.
+        out: Slot,
+    },
+    /// Gated delta rule.
+    DeltaRule {
+        /// Read: q, k, v, decay, strength.
+        inputs: [Slot; 5],
+        /// How.
+        rule: DeltaRule,
         /// Written.
         out: Slot,
     },
@@ -262,6 +328,8 @@ pub struct Plan {
     pub slots: Vec<usize>,
     /// The rotary embeddings that differ in their angles.
     pub ropes: Vec<Rope>,
+    /// Longest context it will be used for: some embeddings turn otherwise in long ones.
+    pub context: usize,
     /// Where the hidden state is when everything but the head is done, and its width.
     hidden: (Slot, usize),
 }
@@ -274,6 +342,20 @@ impl Plan {
         Builder::new(&program, &groups).build(Arc::clone(&program), &groups)
     }
 
+    /// The same plan for contexts of at most so many tokens.
+    #[must_use]
+    pub fn for_context(self, tokens: usize) -> Self {
+        Self { context: tokens.min(self.program.context_native), ..self }
+    }
+
+    /// Whether some embedding turns otherwise than in short contexts: what a cache holds then fits
+    /// no plan for those.
+    #[must_use]
+    pub fn turns_long(&self) -> bool {
+        let long = |rope: &Rope| rope.long.is_some_and(|long| self.context > long.original_context);
+        self.ropes.iter().any(long)
+    }
+
     /// The slot and the width of the value an embedding is made from.
     #[must_use]
     pub fn hidden(&self) -> (Slot, usize) {
@@ -283,7 +365,7 @@ impl Plan {
 
 /// Whether the angles of a position are the same.
 fn same_angles(a: &Rope, b: &Rope) -> bool {
-    (a.dims, a.base, a.scaling, a.factors) == (b.dims, b.base, b.scaling, b.factors)
+    (a.dims, a.base, a.scaling, a.factors, a.long) == (b.dims, b.base, b.scaling, b.factors, b.long)
 }
 
 /// Products of one linear phase; more than any program needs, few enough for the stack.
@@ -372,9 +454,11 @@ impl Builder {
     }
 
     fn build(mut self, program: Arc<Checked>, groups: &[Group]) -> Plan {
+        // Every row must pass through every step that has a state.
         let last_attention = groups.iter().rposition(|group| {
             let step = group.outputs().last().and_then(|&step| program.steps.get(step));
-            matches!(step.map(|step| &step.op), Some(Op::Attention(_)))
+            let op = step.map(|step| &step.op);
+            matches!(op, Some(Op::Attention(_) | Op::Conv(_) | Op::DeltaRule(_)))
         });
         let mut phases = Vec::with_capacity(groups.len() + 1);
         for (index, group) in groups.iter().enumerate() {
@@ -411,7 +495,8 @@ impl Builder {
         }
         let width = program.steps.get(program.hidden).map_or(0, |step| step.width);
         let hidden = (self.at(program.hidden), width);
-        Plan { program, phases, slots: self.slots, ropes: self.ropes, hidden }
+        let context = program.context_native;
+        Plan { program, phases, slots: self.slots, ropes: self.ropes, context, hidden }
     }
 
     fn work(&mut self, program: &Checked, phase: usize, group: &Group) -> Work {
@@ -499,6 +584,11 @@ impl Builder {
                 attention: attention.clone(),
                 out: self.allocate(index, width),
             },
+            &Op::Glu(activation) if in_width != width => {
+                let up = self.at(input(1));
+                let out = self.in_place(phase, input(1), index, width, input(0) != input(1));
+                Work::GluParts { gate: x, gate_width: in_width, up, activation, width, out }
+            }
             &Op::Glu(activation) => {
                 let up = self.at(input(1));
                 Work::Glu { gate: x, up, activation, width, out: out(self, true) }
@@ -509,8 +599,26 @@ impl Builder {
                 Work::Add { a: x, b, width, out: out(self, true) }
             }
             &Op::Scale(factor) => Work::Scale { x, factor, width, out: out(self, true) },
-            &Op::Slice { start, length } => {
-                Work::Slice { x, width: in_width, start, length, out: self.allocate(index, width) }
+            &Op::Slice { start, length, heads } => {
+                let out = self.allocate(index, width);
+                Work::Slice { x, width: in_width, start, length, heads, out }
+            }
+            &Op::Concat { heads } => {
+                let (b, b_width) = (self.at(input(1)), width - in_width);
+                let out = self.allocate(index, width);
+                Work::Concat { a: x, a_width: in_width, b, b_width, heads, out }
+            }
+            &Op::HeadLinear { weight, .. } => {
+                let out = self.allocate(index, width);
+                Work::HeadLinear { x, width: in_width, weight, out_width: width, out }
+            }
+            Op::Conv(conv) => {
+                Work::Conv { x, width, conv: conv.clone(), out: self.allocate(index, width) }
+            }
+            Op::DeltaRule(rule) => {
+                let inputs = [0, 1, 2, 3, 4].map(|n| self.at(input(n)));
+                let out = self.allocate(index, width);
+                Work::DeltaRule { inputs, rule: rule.clone(), out }
             }
             Op::Moe(moe) => {
                 Work::Moe { x, width, moe: moe.clone(), out: self.allocate(index, width) }

@@ -14,6 +14,6 @@ pub mod limits;
 pub use check::check;
 pub use fault::Fault;
 pub use ir::{
-    Activation, Attention, Checked, Head, Kv, Layout, Moe, Op, Pooling, Result, Rope, Scaling,
-    Scoring, Step, Tensor, TensorId, ValueId,
+    Activation, Attention, Checked, Conv, DeltaRule, Head, Kv, Layout, Long, Memory, Moe, Op,
+    Pooling, Recurrent, Result, Rope, Scaling, Scoring, Step, Tensor, TensorId, ValueId,
 };

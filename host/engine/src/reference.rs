@@ -2,17 +2,18 @@
 //! tokens at once, sums in f64 wherever that is cheap. Slow, and what the fast path is held to.
 //!
 //! It reads the checked program directly and shares with the fast path only the decoding of
-//! weights and the frequencies of rotary embeddings.
+//! weights, the frequencies of rotary embeddings and the choice of experts from their scores.
 
 use gristmill_core::{Error, Result};
 use gristmill_kernels::decode_row;
 
 use crate::{
     program::{
-        Activation, Attention, Checked, Layout, Moe, Op, Pooling, Rope, Scoring, Step, Tensor,
-        TensorId,
+        Activation, Attention, Checked, Conv, DeltaRule, Layout, Moe, Op, Pooling, Rope, Step,
+        Tensor, TensorId,
     },
     rope::Angles,
+    route::route,
     weights::Source,
 };
 
@@ -198,16 +199,48 @@ impl Pass<'_> {
             }
             &Op::Glu(kind) => {
                 let (gate, up) = (self.input(step, 0)?, self.input(step, 1)?);
-                gate.zip(up, |gate, up| activate(kind, gate) * up)
+                let part = up.width / gate.width;
+                let data = gate.data.iter().zip(up.data.chunks_exact(part));
+                let data =
+                    data.flat_map(|(&gate, up)| up.iter().map(move |&up| glu(kind, gate, up)));
+                Rows { width: up.width, data: data.collect() }
             }
             &Op::Activation(kind) => self.input(step, 0)?.map(|x| activate(kind, x)),
             Op::Add => self.input(step, 0)?.zip(self.input(step, 1)?, |a, b| a + b),
             &Op::Scale(factor) => self.input(step, 0)?.map(|x| x * factor),
-            &Op::Slice { start, length } => {
+            &Op::Slice { start, length, heads } => {
                 let x = self.input(step, 0)?;
-                let data = x.iter().flat_map(|row| row.iter().skip(start).take(length)).copied();
-                Rows { width: length, data: data.collect() }
+                let parts = x.data.chunks_exact(x.width / heads);
+                let data = parts.flat_map(|part| part.iter().skip(start).take(length)).copied();
+                Rows { width: length * heads, data: data.collect() }
             }
+            &Op::Concat { heads } => {
+                let (a, b) = (self.input(step, 0)?, self.input(step, 1)?);
+                let parts = a.data.chunks_exact(a.width / heads);
+                let parts = parts.zip(b.data.chunks_exact(b.width / heads));
+                let data = parts.flat_map(|(a, b)| a.iter().chain(b)).copied().collect();
+                Rows { width: a.width + b.width, data }
+            }
+            &Op::HeadLinear { weight, heads } => {
+                let x = self.input(step, 0)?;
+                let (inner, outer) = (x.width / heads, step.width / heads);
+                let mut out = Rows::new(n, step.width);
+                for head in 0..heads {
+                    let part = x.iter().flat_map(|row| row.iter().skip(head * inner).take(inner));
+                    let part = Rows { width: inner, data: part.copied().collect() };
+                    let product = self.product(weight, head, &part)?;
+                    for (out, product) in
+                        out.data.chunks_exact_mut(step.width).zip(product.data.chunks_exact(outer))
+                    {
+                        for (out, product) in out.iter_mut().skip(head * outer).zip(product) {
+                            *out = *product;
+                        }
+                    }
+                }
+                out
+            }
+            Op::Conv(conv) => self.conv(conv, self.input(step, 0)?)?,
+            Op::DeltaRule(rule) => self.delta_rule(rule, step)?,
             Op::Moe(moe) => self.moe(moe, self.input(step, 0)?)?,
             Op::Head(head) => {
                 let mut out = self.product(head.weight, 0, self.input(step, 0)?)?;
@@ -225,13 +258,15 @@ impl Pass<'_> {
     }
 
     fn rope(&self, rope: &Rope, x: &Rows) -> Result<Rows> {
-        let angles = Angles::new(rope, self.vector(rope.factors)?.as_deref());
+        let factors = Angles::factors(rope, self.program.context_native);
+        let angles = Angles::new(rope, self.vector(factors)?.as_deref());
         let mut out = Rows { width: x.width, data: x.data.clone() };
         let half = rope.dims / 2;
         let (mut cos, mut sin) = (vec![0.0; half], vec![0.0; half]);
         for (position, row) in out.data.chunks_exact_mut(x.width).enumerate() {
             angles.at(position, &mut cos, &mut sin);
             for head in row.chunks_exact_mut(rope.head_dim) {
+                let head = head.get_mut(rope.offset..).unwrap_or_default();
                 for (pair, (cos, sin)) in cos.iter().zip(&sin).enumerate() {
                     let (a, b) = match rope.layout {
                         Layout::Interleaved => (2 * pair, 2 * pair + 1),
@@ -289,19 +324,81 @@ impl Pass<'_> {
         Ok(out)
     }
 
+    fn conv(&self, conv: &Conv, x: &Rows) -> Result<Rows> {
+        let weights = self.decode(conv.weight, 0, x.width)?;
+        let bias = self.vector(conv.bias)?;
+        let mut out = Rows::new(self.tokens.len(), x.width);
+        for (t, out) in out.data.chunks_exact_mut(x.width).enumerate() {
+            for (c, (out, kernel)) in out.iter_mut().zip(weights.chunks(conv.kernel)).enumerate() {
+                let taps = kernel.iter().rev().enumerate().take(t + 1);
+                let sum: f64 = taps
+                    .map(|(back, weight)| {
+                        let x = x.row(t - back).get(c).copied().unwrap_or(0.0);
+                        f64::from(*weight) * f64::from(x)
+                    })
+                    .sum();
+                let bias = bias.as_ref().and_then(|bias| bias.get(c)).copied().unwrap_or(0.0);
+                *out = activate(conv.activation, sum as f32 + bias);
+            }
+        }
+        Ok(out)
+    }
+
+    fn delta_rule(&self, rule: &DeltaRule, step: &Step) -> Result<Rows> {
+        let [q, k, v, decay, strength] = [0, 1, 2, 3, 4].map(|n| self.input(step, n));
+        let (q, k, v, decay, strength) = (q?, k?, v?, decay?, strength?);
+        let rates = self.decode(rule.rate, 0, 1)?;
+        let bias = self.vector(rule.bias)?.unwrap_or_else(|| vec![0.0; rule.heads]);
+        let mut out = Rows::new(self.tokens.len(), step.width);
+        for (head, (rate, bias)) in rates.iter().zip(&bias).enumerate() {
+            let shared = rule.heads / rule.key_heads;
+            let key = if rule.tiled { head % rule.key_heads } else { head / shared };
+            let mut state = vec![0.0_f64; rule.key_dim * rule.value_dim];
+            for (t, out) in out.data.chunks_exact_mut(step.width).enumerate() {
+                let part = |x: &Rows, n: usize, dim: usize| -> Vec<f64> {
+                    let row = x.row(t).iter().skip(n * dim).take(dim);
+                    row.copied().map(f64::from).collect()
+                };
+                let one = |x: &Rows| f64::from(x.row(t).get(head).copied().unwrap_or(0.0));
+                let (q, k) = (part(q, key, rule.key_dim), part(k, key, rule.key_dim));
+                let v = part(v, head, rule.value_dim);
+                let softplus = (one(decay) + f64::from(*bias)).exp().ln_1p();
+                let kept = (f64::from(*rate) * softplus).exp();
+                let strength = 1.0 / (1.0 + (-one(strength)).exp());
+                let outs = out.iter_mut().skip(head * rule.value_dim);
+                for ((state, v), out) in state.chunks_exact_mut(rule.key_dim).zip(&v).zip(outs) {
+                    state.iter_mut().for_each(|x| *x *= kept);
+                    let recalled: f64 = state.iter().zip(&k).map(|(x, k)| x * k).sum();
+                    let delta = (v - recalled) * strength;
+                    state.iter_mut().zip(&k).for_each(|(x, k)| *x += delta * k);
+                    let sum: f64 = state.iter().zip(&q).map(|(x, q)| x * q).sum();
+                    *out = (sum * f64::from(rule.scale)) as f32;
+                }
+            }
+        }
+        Ok(out)
+    }
+
     fn moe(&self, moe: &Moe, x: &Rows) -> Result<Rows> {
-        let scores = self.product(moe.router, 0, x)?;
+        let mut scores = self.product(moe.router, 0, x)?;
+        affine(&mut scores, 1.0, self.vector(moe.router_bias)?.as_deref());
+        let selection = self.vector(moe.selection_bias)?;
         let mut out = Rows::new(self.tokens.len(), x.width);
         let routes: Vec<Vec<(usize, f32)>> =
-            scores.iter().map(|scores| route(moe, scores)).collect();
+            scores.iter().map(|scores| route(moe, scores, selection.as_deref())).collect();
+        let biased = |mut rows: Rows, bias: Option<TensorId>, expert: usize| -> Result<Rows> {
+            let bias = bias.map(|id| self.decode(id, expert, 1)).transpose()?;
+            affine(&mut rows, 1.0, bias.as_deref());
+            Ok(rows)
+        };
         for expert in 0..moe.experts {
             if !routes.iter().flatten().any(|(chosen, _)| *chosen == expert) {
                 continue;
             }
-            let gate = self.product(moe.gate, expert, x)?;
-            let up = self.product(moe.up, expert, x)?;
-            let inner = gate.zip(&up, |gate, up| activate(moe.activation, gate) * up);
-            let down = self.product(moe.down, expert, &inner)?;
+            let gate = biased(self.product(moe.gate, expert, x)?, moe.gate_bias, expert)?;
+            let up = biased(self.product(moe.up, expert, x)?, moe.up_bias, expert)?;
+            let inner = gate.zip(&up, |gate, up| glu(moe.activation, gate, up));
+            let down = biased(self.product(moe.down, expert, &inner)?, moe.down_bias, expert)?;
             for (t, (routes, out)) in
                 routes.iter().zip(out.data.chunks_exact_mut(x.width)).enumerate()
             {
@@ -314,28 +411,6 @@ impl Pass<'_> {
         }
         Ok(out)
     }
-}
-
-/// The experts of one token and their weights, by falling score, the lower expert among equals.
-pub(crate) fn route(moe: &Moe, scores: &[f32]) -> Vec<(usize, f32)> {
-    let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let mut all: Vec<(usize, f64)> = scores
-        .iter()
-        .map(|&score| match moe.scoring {
-            Scoring::Softmax => f64::from(score - max).exp(),
-            Scoring::Sigmoid => 1.0 / (1.0 + f64::from(-score).exp()),
-        })
-        .enumerate()
-        .collect();
-    if moe.scoring == Scoring::Softmax {
-        let total: f64 = all.iter().map(|(_, score)| score).sum();
-        all.iter_mut().for_each(|(_, score)| *score /= total);
-    }
-    all.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-    all.truncate(moe.active);
-    let total: f64 = all.iter().map(|(_, score)| score).sum();
-    let divisor = if moe.normalize { total } else { 1.0 };
-    all.into_iter().map(|(e, score)| (e, (score / divisor) as f32 * moe.scale)).collect()
 }
 
 /// One vector from rows.
@@ -366,11 +441,25 @@ fn affine(rows: &mut Rows, scale: f32, bias: Option<&[f32]>) {
     }
 }
 
+fn glu(kind: Activation, gate: f32, up: f32) -> f32 {
+    match kind {
+        Activation::SwigluOai => activate(kind, gate) * (up.clamp(-7.0, 7.0) + 1.0),
+        _ => activate(kind, gate) * up,
+    }
+}
+
 fn activate(kind: Activation, x: f32) -> f32 {
     let x = f64::from(x);
     let y = match kind {
         Activation::Silu => x / (1.0 + (-x).exp()),
         Activation::Relu => x.max(0.0),
+        Activation::ReluSquared => x.max(0.0).powi(2),
+        Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+        Activation::Identity => x,
+        Activation::SwigluOai => {
+            let x = x.min(7.0);
+            x / (1.0 + (-1.702 * x).exp())
+        }
         Activation::GeluTanh => {
             let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3));
             0.5 * x * (1.0 + inner.tanh())

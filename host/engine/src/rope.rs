@@ -2,7 +2,7 @@
 
 use std::f64::consts::PI;
 
-use crate::program::{Rope, Scaling};
+use crate::program::{Rope, Scaling, TensorId};
 
 /// Angle per position of each turning pair, and the factor on the turned numbers.
 #[derive(Debug, Clone, PartialEq)]
@@ -14,7 +14,15 @@ pub(crate) struct Angles {
 }
 
 impl Angles {
-    /// The angles of a rope; `factors` are the numbers of its `factors` tensor.
+    /// The tensor that divides a rope's frequencies in contexts of at most `context` tokens.
+    pub(crate) fn factors(rope: &Rope, context: usize) -> Option<TensorId> {
+        match rope.long {
+            Some(long) if context > long.original_context => Some(long.factors),
+            _ => rope.factors,
+        }
+    }
+
+    /// The angles of a rope; `factors` are the numbers of its [`Angles::factors`].
     #[must_use]
     pub(crate) fn new(rope: &Rope, factors: Option<&[f32]>) -> Self {
         let dims = rope.dims as f64;
@@ -24,7 +32,9 @@ impl Angles {
         };
         let pairs = 0..rope.dims / 2;
         match rope.scaling {
-            Scaling::None => Self { frequencies: pairs.map(plain).collect(), magnitude: 1.0 },
+            Scaling::None { attention_factor } => {
+                Self { frequencies: pairs.map(plain).collect(), magnitude: attention_factor }
+            }
             Scaling::Linear { factor } => Self {
                 frequencies: pairs.map(|pair| plain(pair) / factor).collect(),
                 magnitude: 1.0,
@@ -68,17 +78,19 @@ mod tests {
         Rope {
             heads: 1,
             head_dim: 64,
+            offset: 0,
             dims: 64,
             layout: Layout::Half,
             base: 10_000.0,
             scaling,
             factors: None,
+            long: None,
         }
     }
 
     #[test]
     fn yarn_keeps_the_fast_pairs_and_interpolates_the_slow_ones() {
-        let plain = Angles::new(&rope(Scaling::None), None);
+        let plain = Angles::new(&rope(Scaling::None { attention_factor: 1.0 }), None);
         let yarn = Angles::new(
             &rope(Scaling::Yarn {
                 factor: 4.0,

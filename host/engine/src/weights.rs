@@ -83,6 +83,8 @@ pub struct Weights {
     held: Vec<Held>,
     tables: Vec<RopeTable>,
     memory: u64,
+    /// Whether what is mapped from the file is more than the machine has memory for.
+    scarce: bool,
 }
 
 impl Weights {
@@ -120,6 +122,11 @@ impl Weights {
                     nonfinite::vector(tensor, &vector)?;
                     Held::Vector(vector)
                 }
+                Use::Kernel => {
+                    let vector = vector(tensor, source)?;
+                    nonfinite::vector(tensor, &vector)?;
+                    Held::Vector(turned(&vector, tensor.cols()))
+                }
                 Use::Rows | Use::Product => {
                     let packed = package.map(|package| packed(tensor, package)).transpose()?;
                     Held::Matrices(match packed.flatten() {
@@ -139,9 +146,17 @@ impl Weights {
                 Held::Vector(vector) => vector.len() as u64 * 4,
             })
             .sum();
-        let mut weights = Self { held, tables: Vec::new(), memory };
+        let mapped = held.iter().map(|held| match held {
+            Held::Matrices(all) => {
+                all.iter().filter(|m| !m.is_packed()).map(|m| m.memory() as u64).sum()
+            }
+            Held::Vector(_) => 0,
+        });
+        let mapped: u64 = mapped.sum();
+        let scarce = crate::memory::available().is_some_and(|available| mapped > available);
+        let mut weights = Self { held, tables: Vec::new(), memory, scarce };
         for rope in &plan.ropes {
-            let factors = rope.factors.map(|id| weights.vector(id)).transpose()?;
+            let factors = weights.vector_or(Angles::factors(rope, plan.context))?;
             let angles = Angles::new(rope, factors);
             let frequencies = angles.frequencies.iter().map(|f| *f as f32).collect();
             let table = RopeTable::from_frequencies(frequencies, angles.magnitude as f32);
@@ -154,6 +169,12 @@ impl Weights {
     #[must_use]
     pub fn memory(&self) -> u64 {
         self.memory
+    }
+
+    /// Whether weights may have to be read from the disk again and again, so that it pays to ask for
+    /// them early.
+    pub(crate) fn scarce(&self) -> bool {
+        self.scarce
     }
 
     /// Angles of a plan's rope.
@@ -187,6 +208,8 @@ impl Weights {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Use {
     Vector,
+    /// Whole, rows and columns exchanged: the loop over a convolution wants channels side by side.
+    Kernel,
     Rows,
     Product,
 }
@@ -203,8 +226,11 @@ fn uses(plan: &Plan) -> Vec<Use> {
     for step in &plan.program.steps {
         match &step.op {
             Op::Embed { weight, .. } | Op::PositionEmbed { weight } => set(*weight, Use::Rows),
-            Op::Linear { weight, .. } => set(*weight, Use::Product),
+            Op::Linear { weight, .. } | Op::HeadLinear { weight, .. } => {
+                set(*weight, Use::Product);
+            }
             Op::Head(head) => set(head.weight, Use::Product),
+            Op::Conv(conv) => set(conv.weight, Use::Kernel),
             Op::Moe(moe) => {
                 for id in [moe.router, moe.gate, moe.up, moe.down] {
                     set(id, Use::Product);
@@ -275,10 +301,23 @@ pub(crate) fn matrices(tensor: &Tensor, source: &dyn Source) -> Result<Vec<Matri
         .collect()
 }
 
+fn turned(rows: &[f32], cols: usize) -> Vec<f32> {
+    let column = |n: usize| rows.iter().skip(n).step_by(cols.max(1)).copied();
+    (0..cols).flat_map(column).collect()
+}
+
 fn vector(tensor: &Tensor, source: &dyn Source) -> Result<Vec<f32>> {
     let bytes = source.bytes(&tensor.name)?;
-    let mut out = vec![0.0; tensor.cols()];
-    decode_row(tensor.quant, bytes.as_slice(), &mut out).map_err(|e| wrong(tensor, e))?;
+    let (cols, size) =
+        (tensor.cols(), tensor.quant.row_bytes(tensor.cols()).map_err(|e| wrong(tensor, e))?);
+    if bytes.len() != size * tensor.rows() {
+        let expected = format!("expected {} bytes, found {}", size * tensor.rows(), bytes.len());
+        return Err(wrong(tensor, expected));
+    }
+    let mut out = vec![0.0; cols * tensor.rows()];
+    for (row, bytes) in out.chunks_exact_mut(cols).zip(bytes.as_slice().chunks_exact(size)) {
+        decode_row(tensor.quant, bytes, row).map_err(|e| wrong(tensor, e))?;
+    }
     Ok(out)
 }
 

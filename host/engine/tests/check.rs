@@ -266,9 +266,9 @@ const FAULTS: &[Case] = &[
     ("two states of a layer", |p, _| p.states[1].layer = 0, BAD, "state (kv, layer 0)|two"),
     (
         "state of an unknown kind",
-        |p, _| p.states[0].kind = "recurrent".into(),
+        |p, _| p.states[0].kind = "paged".into(),
         NEW,
-        "state (recurrent|`recurrent`",
+        "state (paged|`paged`|kv, conv or recurrent",
     ),
     (
         "state of other heads",

@@ -39,6 +39,24 @@ impl Bytes {
         self.owner.as_ref().as_ref().get(self.range.clone()).unwrap_or(&[])
     }
 
+    /// Tells the operating system that they are about to be read, so that what is mapped from a
+    /// file and not in memory begins to come in at once instead of page by page as it is touched.
+    #[allow(unsafe_code, reason = "advice on a range of live memory")]
+    pub fn will_need(&self) {
+        #[cfg(all(target_os = "linux", not(miri)))]
+        {
+            const PAGE: usize = 4096;
+            let bytes = self.as_slice();
+            let before = bytes.as_ptr() as usize % PAGE;
+            let start = bytes.as_ptr().wrapping_sub(before).cast_mut();
+            // SAFETY: the range lies in pages that hold live bytes; this advice changes no contents,
+            // and a refusal is harmless.
+            unsafe {
+                libc::madvise(start.cast(), before + bytes.len(), libc::MADV_WILLNEED);
+            }
+        }
+    }
+
     /// Number of bytes.
     pub fn len(&self) -> usize {
         self.range.len()

@@ -154,6 +154,13 @@ impl Matrix {
         matches!(self.inner.data, Data::Packed(_))
     }
 
+    /// [`Bytes::will_need`] for weights in the file's layout; packed ones are in memory.
+    pub fn will_need(&self) {
+        if let Data::Raw(bytes) = &self.inner.data {
+            bytes.will_need();
+        }
+    }
+
     /// Bytes of the weights.
     pub fn memory(&self) -> usize {
         match &self.inner.data {

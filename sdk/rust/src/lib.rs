@@ -61,14 +61,20 @@ pub fn sqrt(x: f64) -> f64 {
     libm::sqrt(x)
 }
 
+/// The natural logarithm, without `std`.
+#[must_use]
+pub fn ln(x: f64) -> f64 {
+    libm::log(x)
+}
+
 /// What nearly every plugin needs: the types of its world, and what `no_std` takes away.
 pub mod prelude {
     #[cfg(feature = "backend")]
     pub use crate::backend::{Backend, Generation};
     #[cfg(feature = "family")]
     pub use crate::family::{
-        Activation, Attention, Attribute, Builder, Dialect, Family, Layout, Metadata, Moe, Program,
-        Rope, Scaling, Scoring, Span, ToolFormat,
+        Activation, Attention, Attribute, Builder, DeltaRule, Dialect, Family, Layout, Metadata,
+        Moe, Program, Rope, Scaling, Scoring, Span, ToolFormat,
     };
     #[cfg(feature = "probe")]
     pub use crate::probe::{Check, Plan, Probe};

@@ -1,12 +1,10 @@
 //! Comparing rows of logits.
 
 /// Kullback-Leibler divergence from a reference, summed over the positions of a text.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Divergence {
-    sum: f64,
-    worst: f64,
+    each: Vec<f64>,
     agreed: u32,
-    positions: u32,
 }
 
 impl Divergence {
@@ -14,34 +12,40 @@ impl Divergence {
     pub fn add(&mut self, expected: &[f32], found: &[f32]) {
         assert_eq!(expected.len(), found.len(), "logits over different vocabularies");
         let kl = divergence(expected, found);
-        self.sum += kl;
-        self.worst = self.worst.max(kl);
+        self.each.push(kl);
         self.agreed += u32::from(best(expected) == best(found));
-        self.positions += 1;
     }
 
     /// Mean over the positions, in nats.
     #[must_use]
     pub fn mean(&self) -> f64 {
-        self.sum / f64::from(self.positions.max(1))
+        self.each.iter().sum::<f64>() / f64::from(self.positions().max(1))
+    }
+
+    /// The position's in the middle, in nats: what a few that went another way do not move.
+    #[must_use]
+    pub fn median(&self) -> f64 {
+        let mut each = self.each.clone();
+        each.sort_by(f64::total_cmp);
+        each.get(each.len() / 2).copied().unwrap_or(0.0)
     }
 
     /// The worst position's, in nats.
     #[must_use]
     pub fn worst(&self) -> f64 {
-        self.worst
+        self.each.iter().copied().fold(0.0, f64::max)
     }
 
     /// Share of positions at which both think the same token likeliest, in percent.
     #[must_use]
     pub fn agreement(&self) -> f64 {
-        f64::from(self.agreed) * 100.0 / f64::from(self.positions.max(1))
+        f64::from(self.agreed) * 100.0 / f64::from(self.positions().max(1))
     }
 
     /// Positions compared.
     #[must_use]
     pub fn positions(&self) -> u32 {
-        self.positions
+        u32::try_from(self.each.len()).unwrap_or(u32::MAX)
     }
 }
 
@@ -83,5 +87,14 @@ mod tests {
         all.add(&[3_f32.ln(), 0.0], &[0.0, 3_f32.ln()]);
         assert!((all.mean() - 3_f64.ln() / 2.0).abs() < 1e-7, "{}", all.mean());
         assert!(all.agreement() == 0.0 && all.worst() == all.mean());
+    }
+
+    #[test]
+    fn one_position_does_not_move_the_median() {
+        let mut all = Divergence::default();
+        all.add(&[1.0, 2.0], &[1.0, 2.0]);
+        all.add(&[1.0, 2.0], &[9.0, 2.0]);
+        all.add(&[5.0, 2.0], &[5.0, 2.0]);
+        assert!(all.median() < 1e-12 && all.mean() > 1.0, "{} {}", all.median(), all.mean());
     }
 }

@@ -1,14 +1,17 @@
-//! The real family components, as `cargo xtask plugins` built them.
+//! The first-party families as the native crates they are too.
+//!
+//! This is about numbers: what a component answers is what its crate answers, and the sandbox's own
+//! tests hold it to that. A family asked natively needs no compiler for components.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
+use std::path::{Path, PathBuf};
+
+use gristmill_core::{
+    Code, Error, Result,
+    program::{
+        Attribute, Dialect, Families, Metadata, Program, Resolved, State, Step, TensorInfo, Value,
+    },
 };
-
-use anyhow::{Context, Result, ensure};
-use gristmill_ledger::Pin;
-use gristmill_policies::Policies;
-use gristmill_sandbox::{FamilySet, Sandbox, SandboxConfig, inspect};
+use gristmill_plugin::family::{self as plugin, Family};
 
 /// The repository's root.
 #[must_use]
@@ -16,38 +19,113 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Loads every family in `target/plugins`. Their pins are made here from what they are: this is
-/// about numbers, and another compiler gives other bytes than the reviewed pins name.
-///
-/// # Errors
-/// When none was built, or the sandbox refuses one.
-pub fn families() -> Result<FamilySet> {
-    let folder = root().join("target/plugins");
-    let policies = Policies::open(&root().join("policies"))?;
-    let sandbox = Sandbox::new(SandboxConfig::default())?;
-    let mut families = Vec::new();
-    let found = fs::read_dir(&folder)
-        .with_context(|| format!("no {}: run cargo xtask plugins", folder.display()))?;
-    for entry in found {
-        let path = entry?.path();
-        let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-        let Some((_, name)) = name.split_once("family_") else { continue };
-        let bytes = fs::read(&path)?;
-        let found = inspect(&bytes)?;
-        let pin = Pin {
-            name: name.to_owned(),
-            kind: found.kind,
-            version: "0.0.0".to_owned(),
-            contract: found.contract,
-            world: found.kind.world().to_owned(),
-            file: path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned(),
-            sha256: found.digest.trim_start_matches("sha256:").to_owned(),
-            size: found.size,
-            sequence: 1,
-            imports: found.imports,
+/// All families.
+#[derive(Debug, Clone, Copy)]
+pub struct Native;
+
+type Asked = Option<(&'static str, gristmill_plugin::Result<plugin::Program>)>;
+
+fn ask<F: Family>(model: &plugin::Metadata) -> Asked {
+    F::matches(model).map(|name| (name, F::architecture(model)))
+}
+
+/// In the order of the product's settings.
+const FAMILIES: [fn(&plugin::Metadata) -> Asked; 13] = [
+    ask::<gristmill_family_llama::Llama>,
+    ask::<gristmill_family_qwen::Qwen>,
+    ask::<gristmill_family_gemma::Gemma>,
+    ask::<gristmill_family_phi::Phi>,
+    ask::<gristmill_family_glm::Glm>,
+    ask::<gristmill_family_gpt_oss::GptOss>,
+    ask::<gristmill_family_deepseek::DeepSeek>,
+    ask::<gristmill_family_olmo::Olmo>,
+    ask::<gristmill_family_granite::Granite>,
+    ask::<gristmill_family_cohere::Cohere>,
+    ask::<gristmill_family_starcoder::StarCoder>,
+    ask::<gristmill_family_lfm::Lfm>,
+    ask::<gristmill_family_qwen_next::QwenNext>,
+];
+
+impl Families for Native {
+    fn resolve(&self, metadata: &Metadata) -> Result<Resolved> {
+        let model = shown(metadata);
+        let Some((family, program)) = FAMILIES.iter().find_map(|ask| ask(&model)) else {
+            let known = format!("no family knows the architecture `{}`", metadata.architecture);
+            return Err(Error::unsupported(known));
         };
-        families.push(sandbox.load_family(&bytes, &pin, policies.grant(name, pin.kind)?)?);
+        let program = program.map_err(|error| Error::new(Code::Unsupported, error.message))?;
+        Ok(Resolved {
+            family: family.to_owned(),
+            digest: "sha256:native".to_owned(),
+            program: taken(program),
+            dialect: Dialect::default(),
+        })
     }
-    ensure!(!families.is_empty(), "no family in {}: run cargo xtask plugins", folder.display());
-    Ok(FamilySet::new(families))
+}
+
+fn shown(metadata: &Metadata) -> plugin::Metadata {
+    let value = |value: &Value| match value.clone() {
+        Value::Int(value) => plugin::Value::Int(value),
+        Value::Float(value) => plugin::Value::Float(value),
+        Value::Flag(value) => plugin::Value::Flag(value),
+        Value::Text(value) => plugin::Value::Text(value),
+        Value::Ints(value) => plugin::Value::Ints(value),
+        Value::Floats(value) => plugin::Value::Floats(value),
+        Value::Texts(value) => plugin::Value::Texts(value),
+        Value::Long(value) => plugin::Value::Long(value),
+    };
+    let tensor = |TensorInfo { name, shape, element }: &TensorInfo| plugin::TensorInfo {
+        name: name.clone(),
+        shape: shape.clone(),
+        element: element.clone(),
+    };
+    plugin::Metadata {
+        architecture: metadata.architecture.clone(),
+        keys: metadata.keys.iter().map(|(key, found)| (key.clone(), value(found))).collect(),
+        tensors: metadata.tensors.iter().map(tensor).collect(),
+    }
+}
+
+fn taken(program: plugin::Program) -> Program {
+    let attributes = |given: Vec<(String, plugin::Attribute)>| {
+        let value = |attribute| match attribute {
+            plugin::Attribute::Int(value) => Attribute::Int(value),
+            plugin::Attribute::Float(value) => Attribute::Float(value),
+            plugin::Attribute::Flag(value) => Attribute::Flag(value),
+            plugin::Attribute::Text(value) => Attribute::Text(value),
+            plugin::Attribute::Tensor(value) => Attribute::Tensor(value),
+            plugin::Attribute::Ints(value) => Attribute::Ints(value),
+            plugin::Attribute::Floats(value) => Attribute::Floats(value),
+            plugin::Attribute::Texts(value) => Attribute::Texts(value),
+        };
+        given.into_iter().map(|(name, attribute)| (name, value(attribute))).collect()
+    };
+    Program {
+        vocabulary: program.vocabulary,
+        width: program.width,
+        layers: program.layers,
+        context_native: program.context_native,
+        states: program
+            .states
+            .into_iter()
+            .map(|state| State {
+                kind: state.kind,
+                layer: state.layer,
+                attributes: attributes(state.attributes),
+            })
+            .collect(),
+        steps: program
+            .steps
+            .into_iter()
+            .map(|step| Step {
+                op: step.op,
+                layer: step.layer,
+                inputs: step.inputs,
+                outputs: step.outputs,
+                attributes: attributes(step.attributes),
+            })
+            .collect(),
+        result_value: program.result_value,
+        extras: program.extras,
+    }
 }

@@ -13,28 +13,13 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use gristmill_kernels::{Quant, encode_row};
 
-use crate::{
-    blocks,
-    gguf::{File, Value},
-    vocabulary::Vocabulary,
-};
+use crate::{blocks, gguf::File};
 
-/// The families whose shapes are known here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Family {
-    /// Llama, SmolLM, Mistral.
-    Llama,
-    /// Qwen 2 and 2.5: biases on q, k and v.
-    Qwen2,
-    /// Qwen 3: norms on each head's q and k.
-    Qwen3,
-    /// Gemma 2: soft caps, every second layer slides, norms before and after.
-    Gemma2,
-    /// Gemma 3: five of six layers slide and turn at another base.
-    Gemma3,
-}
+mod family;
 
-/// A dense model's sizes.
+pub use family::Family;
+
+/// A model's sizes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shape {
     /// Whose tensors and metadata keys.
@@ -61,6 +46,12 @@ pub struct Shape {
     pub rope_base: f32,
     /// Sliding window of the layers that slide.
     pub window: u32,
+    /// Experts of a layer; 0 is a dense model.
+    pub experts: u32,
+    /// Experts a token asks.
+    pub active: u32,
+    /// Width between an expert's gate/up and down.
+    pub expert_feed_forward: u32,
 }
 
 impl Shape {
@@ -81,11 +72,29 @@ impl Shape {
             tied: true,
             rope_base: 10_000.0,
             window: 48,
+            experts: if family.mixes() { 8 } else { 0 },
+            active: 2,
+            expert_feed_forward: 256,
         }
     }
 
+    /// Every tensor of the model, in file order, with the quantization that `mix` gives it.
+    ///
+    /// # Errors
+    /// When there is no such mix, or no quantization fits a row.
+    pub fn tensors(&self, mix: &str) -> Result<Vec<Tensor>> {
+        ensure!(MIXES.contains(&mix), "unknown mix {mix}: one of {}", MIXES.join(", "));
+        let made = |(name, shape, fill, layer): (String, Vec<u32>, Fill, Option<u32>)| {
+            let layer = layer.map(|layer| (layer, self.layers));
+            let quant = quant_of(mix, &name, &shape, layer, self.tied)?;
+            Ok(Tensor { name, shape, quant, fill })
+        };
+        family::tensors(self).into_iter().map(made).collect()
+    }
+
     /// A published model's shape by name: `smollm2-135m`, `qwen2.5-0.5b`, `qwen2.5-1.5b`,
-    /// `qwen2.5-3b`, `qwen3-0.6b`, `llama-3.2-1b`; or [`Shape::tiny`] as `tiny-llama`, `tiny-qwen2`, ….
+    /// `qwen2.5-3b`, `qwen3-0.6b`, `llama-3.2-1b`, `olmoe-1b-7b`; eight experts of TinyLlama's size of
+    /// which two are asked as `moe-8x1b`; or [`Shape::tiny`] as `tiny-llama`, `tiny-qwen2`, ….
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         let dense = |family, sizes: [u32; 8], tied, rope_base| {
@@ -105,13 +114,19 @@ impl Shape {
                 tied,
                 rope_base,
                 window,
+                experts: 0,
+                active: 0,
+                expert_feed_forward: 0,
             }
         };
+        let mixture = |shape: Self, experts, active| Self {
+            experts,
+            active,
+            expert_feed_forward: shape.feed_forward,
+            ..shape
+        };
         if let Some(family) = name.strip_prefix("tiny-") {
-            return Family::ALL
-                .into_iter()
-                .find(|known| known.architecture() == family)
-                .map(Self::tiny);
+            return Family::ALL.into_iter().find(|known| known.name() == family).map(Self::tiny);
         }
         let shape = match name {
             "smollm2-135m" => {
@@ -132,138 +147,17 @@ impl Shape {
             "qwen3-0.6b" => {
                 dense(Family::Qwen3, [28, 1024, 16, 8, 128, 3072, 151_936, 40_960], true, 1e6)
             }
+            "moe-8x1b" => {
+                let sizes = [22, 2048, 32, 4, 64, 5632, 32_000, 8192];
+                mixture(dense(Family::Mixtral, sizes, false, 1e6), 8, 2)
+            }
+            "olmoe-1b-7b" => {
+                let sizes = [16, 2048, 16, 16, 128, 1024, 50_304, 4096];
+                mixture(dense(Family::Olmoe, sizes, false, 1e4), 64, 8)
+            }
             _ => return None,
         };
         Some(shape)
-    }
-
-    /// Every tensor of the model, in file order, with the quantization that `mix` gives it.
-    ///
-    /// # Errors
-    /// When there is no such mix, or no quantization fits a row.
-    pub fn tensors(&self, mix: &str) -> Result<Vec<Tensor>> {
-        ensure!(MIXES.contains(&mix), "unknown mix {mix}: one of {}", MIXES.join(", "));
-        let mut tensors = Vec::new();
-        let (width, ff) = (self.width, self.feed_forward);
-        let (q, kv) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
-        let spread = |inputs: u32, by: f32| by / (inputs as f32).sqrt();
-        let sandwich = matches!(self.family, Family::Gemma2 | Family::Gemma3);
-        // A tied embedding is the head too, and Gemma multiplies it by √width on the way in: kept
-        // small, lest every token predict itself, and made up for by the last norm.
-        let (embedding, last) = match (self.tied, sandwich) {
-            (true, true) => (spread(width, 0.5), 6.0),
-            (true, false) => (spread(width, 3.0), 1.0),
-            (false, _) => (1.0, 1.0),
-        };
-        let mut add = |name: String, shape: &[u32], fill: Fill, layer: Option<u32>| -> Result<()> {
-            let quant =
-                quant_of(mix, &name, shape, layer.map(|layer| (layer, self.layers)), self.tied)?;
-            tensors.push(Tensor { name, shape: shape.to_vec(), quant, fill });
-            Ok(())
-        };
-        let weight = |spread| Fill { mean: 0.0, spread };
-        let norm = Fill { mean: 1.0, spread: 0.1 };
-        add("token_embd.weight".to_owned(), &[width, self.vocabulary], weight(embedding), None)?;
-        for layer in 0..self.layers {
-            let name = |part: &str| format!("blk.{layer}.{part}");
-            let at = Some(layer);
-            add(name("attn_norm.weight"), &[width], norm, at)?;
-            for (part, rows, by) in [("attn_q", q, 2.0), ("attn_k", kv, 2.0), ("attn_v", kv, 1.0)] {
-                add(
-                    name(&format!("{part}.weight")),
-                    &[width, rows],
-                    weight(spread(width, by)),
-                    at,
-                )?;
-                if self.family == Family::Qwen2 {
-                    add(name(&format!("{part}.bias")), &[rows], weight(0.3), at)?;
-                }
-            }
-            if matches!(self.family, Family::Qwen3 | Family::Gemma3) {
-                let norm = Fill { mean: 1.5, spread: 0.2 };
-                add(name("attn_q_norm.weight"), &[self.head_dim], norm, at)?;
-                add(name("attn_k_norm.weight"), &[self.head_dim], norm, at)?;
-            }
-            add(name("attn_output.weight"), &[q, width], weight(spread(q, 1.0)), at)?;
-            if sandwich {
-                add(name("post_attention_norm.weight"), &[width], norm, at)?;
-            }
-            add(name("ffn_norm.weight"), &[width], norm, at)?;
-            add(name("ffn_gate.weight"), &[width, ff], weight(spread(width, 1.0)), at)?;
-            add(name("ffn_up.weight"), &[width, ff], weight(spread(width, 1.0)), at)?;
-            add(name("ffn_down.weight"), &[ff, width], weight(spread(ff, 2.0)), at)?;
-            if sandwich {
-                add(name("post_ffw_norm.weight"), &[width], norm, at)?;
-            }
-        }
-        let norm = Fill { mean: last, spread: 0.1 * last };
-        add("output_norm.weight".to_owned(), &[width], norm, None)?;
-        if !self.tied {
-            add(
-                "output.weight".to_owned(),
-                &[width, self.vocabulary],
-                weight(spread(width, 3.0)),
-                None,
-            )?;
-        }
-        Ok(tensors)
-    }
-
-    fn describe(&self, name: &str, file: &mut File<'_>) -> Result<()> {
-        let architecture = self.family.architecture();
-        file.set("general.type", Value::text("model"));
-        file.set("general.name", Value::text(name));
-        file.set("general.quantization_version", Value::U32(2));
-        let mut set = |key: &str, value| file.set(format!("{architecture}.{key}"), value);
-        set("block_count", Value::U32(self.layers));
-        set("context_length", Value::U32(self.context));
-        set("embedding_length", Value::U32(self.width));
-        set("feed_forward_length", Value::U32(self.feed_forward));
-        set("attention.head_count", Value::U32(self.heads));
-        set("attention.head_count_kv", Value::U32(self.kv_heads));
-        set("attention.key_length", Value::U32(self.head_dim));
-        set("attention.value_length", Value::U32(self.head_dim));
-        set("attention.layer_norm_rms_epsilon", Value::F32(1e-6));
-        set("rope.freq_base", Value::F32(self.rope_base));
-        match self.family {
-            Family::Llama => {
-                set("rope.dimension_count", Value::U32(self.head_dim));
-                set("vocab_size", Value::U32(self.vocabulary));
-            }
-            Family::Gemma2 => {
-                set("attention.sliding_window", Value::U32(self.window));
-                set("attn_logit_softcapping", Value::F32(10.0));
-                set("final_logit_softcapping", Value::F32(8.0));
-            }
-            Family::Gemma3 => set("attention.sliding_window", Value::U32(self.window)),
-            Family::Qwen2 | Family::Qwen3 => {}
-        }
-        self.family.vocabulary().describe(file, self.vocabulary as usize)
-    }
-}
-
-impl Family {
-    /// All of them.
-    pub const ALL: [Self; 5] = [Self::Llama, Self::Qwen2, Self::Qwen3, Self::Gemma2, Self::Gemma3];
-
-    /// `general.architecture`.
-    #[must_use]
-    pub const fn architecture(self) -> &'static str {
-        match self {
-            Self::Llama => "llama",
-            Self::Qwen2 => "qwen2",
-            Self::Qwen3 => "qwen3",
-            Self::Gemma2 => "gemma2",
-            Self::Gemma3 => "gemma3",
-        }
-    }
-
-    const fn vocabulary(self) -> Vocabulary {
-        match self {
-            Self::Llama => Vocabulary::ByteLevel("llama-bpe"),
-            Self::Qwen2 | Self::Qwen3 => Vocabulary::ByteLevel("qwen2"),
-            Self::Gemma2 | Self::Gemma3 => Vocabulary::SentencePiece,
-        }
     }
 }
 
@@ -299,17 +193,45 @@ impl Tensor {
 
 /// Normally distributed numbers.
 #[derive(Debug, Clone, Copy)]
-struct Fill {
+pub(crate) struct Fill {
     mean: f32,
     spread: f32,
 }
 
 /// Quantization mixes by llama-quantize's names.
-pub const MIXES: [&str; 26] = [
-    "f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q4_k_s", "q4_k_m", "q5_k_m",
-    "q6_k", "q2_k", "q3_k", "iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s",
-    "iq4_nl", "iq4_xs", "tq1_0", "tq2_0", "mxfp4",
+pub const MIXES: [&str; 27] = [
+    "f32",
+    "f16",
+    "bf16",
+    "q8_0",
+    "q4_0",
+    "q4_1",
+    "q5_0",
+    "q5_1",
+    "q4_k_s",
+    "q4_k_m",
+    "q5_k_m",
+    "q6_k",
+    "q2_k",
+    "q3_k",
+    "iq1_s",
+    "iq1_m",
+    "iq2_xxs",
+    "iq2_xs",
+    "iq2_s",
+    "iq3_xxs",
+    "iq3_s",
+    "iq4_nl",
+    "iq4_xs",
+    "tq1_0",
+    "tq2_0",
+    "mxfp4",
+    "mxfp4_moe",
 ];
+
+/// Matrices that llama-quantize leaves in F32.
+const FLOATS: [&str; 4] =
+    ["ffn_gate_inp.", "ffn_gate_inp_shexp.", "shortconv.conv.", "ssm_conv1d."];
 
 /// The quantization that llama-quantize would choose: the mix's own, better ones where the mix says
 /// so, and one of 32-wide blocks where a row is not a multiple of 256.
@@ -320,7 +242,7 @@ fn quant_of(
     layer: Option<(u32, u32)>,
     tied: bool,
 ) -> Result<Quant> {
-    if shape.len() < 2 {
+    if shape.len() < 2 || name.ends_with(".bias") || FLOATS.iter().any(|part| name.contains(part)) {
         return Ok(Quant::F32);
     }
     // The layers to which the `_m` mixes give more bits: an eighth at each end, every third between.
@@ -328,9 +250,12 @@ fn quant_of(
         layer < layers / 8 || layer >= 7 * layers / 8 || layer.saturating_sub(layers / 8) % 3 == 2
     });
     let head = name == "output.weight" || (tied && name == "token_embd.weight");
-    let sensitive = name.contains("attn_v.") || name.contains("ffn_down.");
+    let sensitive =
+        ["attn_v.", "ffn_down.", "ffn_down_exps."].iter().any(|part| name.contains(part));
     let wanted = match mix {
         "f32" | "f16" | "bf16" | "q8_0" => mix,
+        "mxfp4_moe" if name.contains("_exps.") => "mxfp4",
+        "mxfp4_moe" => "q8_0",
         _ if head => "q6_k",
         "q4_k_m" | "q5_k_m" if sensitive && important => "q6_k",
         "q4_k_s" | "q4_k_m" => "q4_k",
@@ -371,7 +296,7 @@ fn save(shape: &Shape, mix: &str, seed: u64, distinct: usize, path: &Path) -> Re
     let stock = RefCell::new(Stock::default());
     let mut file = File::new(shape.family.architecture());
     let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("model");
-    shape.describe(name, &mut file)?;
+    family::describe(shape, name, &mut file)?;
     for (index, tensor) in shape.tensors(mix)?.into_iter().enumerate() {
         let extents: Vec<u64> = tensor.shape.iter().map(|extent| u64::from(*extent)).collect();
         let mut random = Random::new(seed ^ ((index as u64) << 32));

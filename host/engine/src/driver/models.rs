@@ -49,6 +49,8 @@ impl Slot {
     pub(super) fn new(core: Arc<Core>, max_active: usize, speculation: bool) -> Self {
         let arena = Arena::new(&core.plan, core.rows, core.wanted(max_active));
         let rows = Vec::with_capacity(core.rows);
+        // What a recurrent state has taken in cannot be taken out again.
+        let speculation = speculation && core.plan.program.recurrent.is_empty();
         Self {
             core,
             arena,

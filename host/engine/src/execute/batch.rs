@@ -3,7 +3,7 @@
 use gristmill_core::{Error, Result};
 use gristmill_kernels::{Act, ops::Rotations};
 
-use super::MOST_SEQUENCES;
+use super::{MOST_SEQUENCES, mixture::Mixture};
 use crate::{
     plan::{Plan, Slot},
     program,
@@ -38,6 +38,7 @@ pub enum Want {
 pub struct Arena {
     pub(super) slots: Vec<Vec<f32>>,
     pub(super) act: Act,
+    pub(super) mixture: Mixture,
     pub(super) rotations: Vec<Rotations>,
     pub(super) positions: Vec<usize>,
     /// Cache and position of every row, as attention wants them.
@@ -55,6 +56,8 @@ pub struct Arena {
     rows: usize,
     wanted: usize,
     vocabulary: usize,
+    /// Bytes a mixture of experts keeps for a row; they are taken as they are first used.
+    mixture_row: u64,
 }
 
 impl std::fmt::Debug for Arena {
@@ -81,6 +84,7 @@ impl Arena {
             rows,
             wanted,
             vocabulary,
+            mixture_row: plan.mixture_row(),
             ..Self::default()
         }
     }
@@ -95,7 +99,7 @@ impl Arena {
     #[must_use]
     pub fn memory(&self) -> u64 {
         let floats = self.slots.iter().map(Vec::len).sum::<usize>() + self.result.len();
-        floats as u64 * 4
+        floats as u64 * 4 + self.mixture_row * self.rows as u64
     }
 
     /// Logits of the `n`-th row that wanted them, in order of rows.

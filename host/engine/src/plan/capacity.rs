@@ -2,7 +2,7 @@
 
 use gristmill_kernels::KvLayer;
 
-use super::Plan;
+use super::{Plan, Work};
 use crate::{
     cache::{KvTypes, ring},
     program,
@@ -19,6 +19,8 @@ pub struct Capacity {
     pub kv_window: u64,
     /// See `kv_window`; a multiple of the kernels' tile.
     pub window_room: usize,
+    /// Recurrent states of one context, with the copies it can go back to.
+    pub states: u64,
     /// Buffers per row of a batch.
     pub row: u64,
     /// Buffers per row that wants logits.
@@ -64,12 +66,25 @@ impl Plan {
                 window_room = KvLayer::room(usize::MAX, Some(ring)).max(window_room);
             }
         }
-        let row = self.slots.iter().map(|width| *width as u64 * 4).sum();
+        let row =
+            self.slots.iter().map(|width| *width as u64 * 4).sum::<u64>() + self.mixture_row();
         let wanted = match self.program.result {
             program::Result::Logits => self.program.vocabulary as u64 * 4,
             program::Result::Pooled => 0,
         };
-        Capacity { weights, kv_token, kv_window, window_room, row, wanted }
+        let floats: u64 = self.program.recurrent.iter().map(|state| state.size() as u64).sum();
+        let states = floats * 4 * (1 + crate::cache::CHECKPOINTS as u64);
+        Capacity { weights, kv_token, kv_window, window_room, states, row, wanted }
+    }
+
+    /// Bytes that the largest mixture of experts keeps for a row: its scores, and for each expert
+    /// asked what it reads and what it makes.
+    pub(crate) fn mixture_row(&self) -> u64 {
+        let of = |phase: &super::Phase| match &phase.work {
+            Work::Moe { width, moe, .. } => moe.experts + moe.active * 2 * width,
+            _ => 0,
+        };
+        self.phases.iter().map(of).max().unwrap_or(0) as u64 * 4
     }
 }
 
@@ -79,7 +94,8 @@ impl Capacity {
     pub fn cache(&self, tokens: usize) -> u64 {
         let all = KvLayer::room(tokens, None);
         let windowed = all.min(self.window_room);
-        (self.kv_token - self.kv_window) * all as u64 + self.kv_window * windowed as u64
+        let whole = (self.kv_token - self.kv_window) * all as u64;
+        self.states + whole + self.kv_window * windowed as u64
     }
 
     /// The cost of serving `sequences` contexts of `tokens` each in passes of `rows` rows.

@@ -50,7 +50,7 @@ impl Plan {
     #[must_use]
     pub fn describe_json(&self, types: KvTypes) -> Value {
         let program = &self.program;
-        let Capacity { weights, kv_token, kv_window, window_room, row, wanted } =
+        let Capacity { weights, kv_token, kv_window, window_room, states, row, wanted } =
             self.capacity(types);
         let phases: Vec<Value> = self
             .phases
@@ -72,6 +72,7 @@ impl Plan {
                 "cache_per_token": kv_token,
                 "cache_per_token_in_windows": kv_window,
                 "window_tokens": window_room,
+                "recurrent_states": states,
                 "buffers_per_row": row,
                 "buffers_per_row_with_logits": wanted,
             },
@@ -131,13 +132,32 @@ impl Plan {
             Work::Glu { gate, up, activation, out, .. } => {
                 ("glu", format!("{} b{gate} · b{up} → b{out}", activation.name()))
             }
+            Work::GluParts { gate, up, activation, out, .. } => {
+                ("glu-parts", format!("{} b{gate} · b{up} → b{out}", activation.name()))
+            }
             Work::Activation { x, kind, out, .. } => {
                 ("activation", format!("{} b{x} → b{out}", kind.name()))
             }
             Work::Add { a, b, out, .. } => ("add", format!("b{a} + b{b} → b{out}")),
             Work::Scale { x, factor, out, .. } => ("scale", format!("b{x} · {factor} → b{out}")),
-            Work::Slice { x, start, length, out, .. } => {
-                ("slice", format!("b{x} {start}..{} → b{out}", start + length))
+            Work::Slice { x, start, length, heads, out, .. } => {
+                let parts = if *heads > 1 { format!(" of {heads} heads") } else { String::new() };
+                ("slice", format!("b{x} {start}..{}{parts} → b{out}", start + length))
+            }
+            Work::Concat { a, b, heads, out, .. } => {
+                ("concat", format!("b{a}, b{b} in {heads} parts → b{out}"))
+            }
+            Work::HeadLinear { x, weight, out, .. } => {
+                ("head-linear", format!("b{x} · {} → b{out}", self.tensor(*weight)))
+            }
+            Work::Conv { x, conv, out, .. } => {
+                let weight = self.tensor(conv.weight);
+                ("conv", format!("b{x} · {weight}, {} → b{out}", conv.activation.name()))
+            }
+            Work::DeltaRule { inputs: [q, k, v, decay, strength], rule, out } => {
+                let (heads, keys) = (rule.heads, rule.key_heads);
+                let inputs = format!("b{q} b{k} b{v} b{decay} b{strength}");
+                ("delta-rule", format!("{inputs} {heads}/{keys} heads → b{out}"))
             }
             Work::Moe { x, moe, out, .. } => {
                 ("moe", format!("b{x} {} of {} experts → b{out}", moe.active, moe.experts))

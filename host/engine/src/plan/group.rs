@@ -86,6 +86,8 @@ pub(super) fn group(program: &Checked) -> Vec<Group> {
                 if let (Some((x, a, true)), Some((y, b, true))) = (linear(gate), linear(up))
                     && x == y
                     && a != b
+                    && steps.get(gate).map(|step| step.width)
+                        == steps.get(up).map(|step| step.width)
                 {
                     // It stands where the later product stood, so that nothing reads `x` later than
                     // the program did.

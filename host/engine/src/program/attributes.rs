@@ -128,12 +128,17 @@ impl<'a> Attributes<'a> {
     }
 
     /// A whole number in `0 ..= most`.
-    pub(super) fn offset(&mut self, name: &'static str, most: u64) -> Taken<usize> {
+    pub(super) fn offset_or(&mut self, name: &'static str, most: u64) -> Taken<Option<usize>> {
         match self.take(name) {
-            Some(Attribute::Int(value)) => bounded(name, *value, 0, most),
+            None => Ok(None),
+            Some(Attribute::Int(value)) => bounded(name, *value, 0, most).map(Some),
             Some(other) => Err(Self::type_error(name, "an int", other)),
-            None => Self::need(name, "an int", None),
         }
+    }
+
+    pub(super) fn offset(&mut self, name: &'static str, most: u64) -> Taken<usize> {
+        let value = self.offset_or(name, most)?;
+        Self::need(name, "an int", value)
     }
 
     pub(super) fn float_or(&mut self, name: &'static str) -> Taken<Option<f64>> {

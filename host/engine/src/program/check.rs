@@ -1,5 +1,10 @@
 //! From a family's program and a file's tensor table to the checked form.
 
+mod moe;
+mod recurrent;
+mod rope;
+mod words;
+
 use std::collections::HashMap;
 
 use gristmill_core::program::{Metadata, Program};
@@ -11,8 +16,8 @@ use super::{
     attributes::Attributes,
     fault::Fault,
     ir::{
-        Activation, Attention, Checked, Head, Kv, Layout, Moe, Op, Pooling, Result as Kind, Rope,
-        Scaling, Scoring, Step, Tensor, TensorId,
+        Activation, Attention, Checked, Head, Kv, Op, Pooling, Recurrent, Result as Kind, Step,
+        Tensor, TensorId,
     },
     limits,
 };
@@ -78,28 +83,7 @@ fn extras(program: &Program) -> Result<(Pooling, Vec<&str>), Box<Fault>> {
     Ok((kind, unused))
 }
 
-fn pooling(subject: &str, word: &str) -> Result<Pooling, Box<Fault>> {
-    match word {
-        "mean" => Ok(Pooling::Mean),
-        "cls" => Ok(Pooling::Cls),
-        "last" => Ok(Pooling::Last),
-        _ => Err(Fault::unknown(subject, "mean, cls or last", format!("`{word}`"))),
-    }
-}
-
-fn activation(name: &str, word: &str) -> Result<Activation, Box<Fault>> {
-    match word {
-        "silu" => Ok(Activation::Silu),
-        "gelu-tanh" => Ok(Activation::GeluTanh),
-        "gelu" => Ok(Activation::Gelu),
-        "relu" => Ok(Activation::Relu),
-        _ => Err(Fault::unknown(
-            format!("attribute `{name}`"),
-            "silu, gelu-tanh, gelu or relu",
-            format!("`{word}`"),
-        )),
-    }
-}
+use words::{activation, pooling};
 
 struct Checker<'a> {
     program: &'a Program,
@@ -110,10 +94,13 @@ struct Checker<'a> {
     tensors: Vec<(usize, Tensor)>,
     states: Vec<(Kv, bool)>,
     kv: Vec<Kv>,
+    recurrent: Vec<(Recurrent, bool)>,
     steps: Vec<Step>,
     reads: Vec<usize>,
     hidden: Option<usize>,
     bidirectional: Option<usize>,
+    /// The first step that can only go forward.
+    causal_only: Option<usize>,
 }
 
 impl<'a> Checker<'a> {
@@ -125,14 +112,28 @@ impl<'a> Checker<'a> {
             }
         }
         let mut states: Vec<(Kv, bool)> = Vec::with_capacity(program.states.len());
+        let mut recurrent: Vec<(Recurrent, bool)> = Vec::new();
         for state in &program.states {
-            let kv = read_state(state, program)
-                .map_err(|fault| fault.at(None, &state.kind, Some(state.layer)))?;
-            if states.iter().any(|(other, _)| other.layer == kv.layer) {
-                let fault = Fault::wrong("layer", "one kv state", "two");
-                return Err(fault.at(None, &state.kind, Some(state.layer)));
+            let at = |fault: Box<Fault>| fault.at(None, &state.kind, Some(state.layer));
+            let twice = match read_state(state, program).map_err(at)? {
+                State::Kv(kv) => {
+                    let twice = states.iter().any(|(other, _)| other.layer == kv.layer);
+                    states.push((kv, false));
+                    twice
+                }
+                State::Recurrent(new) => {
+                    let same = |other: &Recurrent| {
+                        other.layer == new.layer && other.memory.kind() == new.memory.kind()
+                    };
+                    let twice = recurrent.iter().any(|(other, _)| same(other));
+                    recurrent.push((new, false));
+                    twice
+                }
+            };
+            if twice {
+                let expected = format!("one {} state", state.kind);
+                return Err(at(Fault::wrong("layer", expected, "two")));
             }
-            states.push((kv, false));
         }
         Ok(Self {
             program,
@@ -142,10 +143,12 @@ impl<'a> Checker<'a> {
             tensors: Vec::new(),
             states,
             kv: Vec::new(),
+            recurrent,
             steps: Vec::with_capacity(program.steps.len()),
             reads: vec![0; program.steps.len()],
             hidden: None,
             bidirectional: None,
+            causal_only: None,
         })
     }
 
@@ -165,9 +168,10 @@ impl<'a> Checker<'a> {
         let arity = match raw.op.as_str() {
             "embed" => 0,
             "attention" => 3,
-            "glu" | "add" => 2,
-            "position-embed" | "rms-norm" | "layer-norm" | "linear" | "rope" | "activation"
-            | "scale" | "slice" | "moe" | "head" | "pool" => 1,
+            "delta-rule" => 5,
+            "glu" | "add" | "concat" => 2,
+            "position-embed" | "rms-norm" | "layer-norm" | "linear" | "head-linear" | "rope"
+            | "activation" | "scale" | "slice" | "conv" | "moe" | "head" | "pool" => 1,
             other => {
                 let known = "an op of docs/program.md";
                 return Err(Fault::unknown("op", known, format!("`{other}`")));
@@ -239,14 +243,7 @@ impl<'a> Checker<'a> {
             "rms-norm" => {
                 let weight = a.tensor_or("weight")?;
                 let eps = a.positive("eps")? as f32;
-                let heads = a.count_or("heads", limits::HEADS)?.unwrap_or(1);
-                if !x.is_multiple_of(heads) {
-                    return Err(Fault::wrong(
-                        "attribute `heads`",
-                        format!("a divisor of {x}"),
-                        heads,
-                    ));
-                }
+                let heads = self.parts(x, a)?;
                 let weight =
                     weight.map(|name| self.tensor("weight", name, &[x / heads])).transpose()?;
                 (Op::RmsNorm { weight, eps, heads }, x)
@@ -259,7 +256,7 @@ impl<'a> Checker<'a> {
             }
             "linear" => {
                 let name = a.tensor("weight")?;
-                let out = self.dimension(name, 1).unwrap_or(0);
+                let out = self.dimension(name, 1).unwrap_or(1);
                 let weight = self.tensor("weight", name, &[x, out])?;
                 let bias = a.tensor_or("bias")?;
                 let bias = bias.map(|name| self.tensor("bias", name, &[out])).transpose()?;
@@ -274,10 +271,35 @@ impl<'a> Checker<'a> {
                 (Op::Attention(attention), width)
             }
             "glu" => {
-                self.same(x, input(1))?;
-                (Op::Glu(activation("activation", a.text("activation")?)?), x)
+                let up = self.width(input(1));
+                if !up.is_multiple_of(x.max(1)) {
+                    let expected = format!("a multiple of {x}, the width of the gate");
+                    return Err(Fault::wrong(format!("input {}", input(1)), expected, up));
+                }
+                (Op::Glu(activation("activation", a.text("activation")?)?), up)
             }
-            "activation" => (Op::Activation(activation("kind", a.text("kind")?)?), x),
+            "activation" => match activation("kind", a.text("kind")?)? {
+                Activation::SwigluOai => {
+                    let expected = "a function of one value";
+                    return Err(Fault::wrong("attribute `kind`", expected, "`swiglu-oai`"));
+                }
+                kind => (Op::Activation(kind), x),
+            },
+            "concat" => {
+                let (heads, other) = (self.parts(x, a)?, self.width(input(1)));
+                if !other.is_multiple_of(heads) {
+                    let expected = format!("a multiple of {heads} heads");
+                    return Err(Fault::wrong(format!("input {}", input(1)), expected, other));
+                }
+                (Op::Concat { heads }, x + other)
+            }
+            "head-linear" => {
+                let heads = self.parts(x, a)?;
+                let name = a.tensor("weight")?;
+                let out = self.dimension(name, 1).unwrap_or(0);
+                let weight = self.tensor("weight", name, &[x / heads, out, heads])?;
+                (Op::HeadLinear { weight, heads }, out * heads)
+            }
             "add" => {
                 self.same(x, input(1))?;
                 (Op::Add, x)
@@ -286,11 +308,19 @@ impl<'a> Checker<'a> {
             "slice" => {
                 let start = a.offset("start", limits::WIDTH)?;
                 let length = a.count("length", limits::WIDTH)?;
-                if start + length > x {
+                let heads = self.parts(x, a)?;
+                if start + length > x / heads {
                     let found = format!("{start}..{}", start + length);
-                    return Err(Fault::wrong("columns", format!("within 0..{x}"), found));
+                    return Err(Fault::wrong("columns", format!("within 0..{}", x / heads), found));
                 }
-                (Op::Slice { start, length }, length)
+                (Op::Slice { start, length, heads }, length * heads)
+            }
+            "conv" => (Op::Conv(self.conv(raw.layer, x, a)?), x),
+            "delta-rule" => {
+                let widths = [0, 1, 2, 3, 4].map(|n| self.width(input(n)));
+                let rule = self.delta_rule(raw.layer, widths, a)?;
+                let width = rule.heads * rule.value_dim;
+                (Op::DeltaRule(rule), width)
             }
             "moe" => (Op::Moe(self.moe(x, a)?), x),
             "head" => {
@@ -310,58 +340,21 @@ impl<'a> Checker<'a> {
         })
     }
 
+    /// The attribute `heads`: equal parts of a row, one if it is silent.
+    fn parts(&self, width: usize, a: &mut Attributes<'_>) -> Result<usize, Box<Fault>> {
+        let heads = a.count_or("heads", limits::HEADS)?.unwrap_or(1);
+        if width.is_multiple_of(heads) {
+            return Ok(heads);
+        }
+        Err(Fault::wrong("attribute `heads`", format!("a divisor of {width}"), heads))
+    }
+
     fn same(&self, width: usize, other: usize) -> Result<(), Box<Fault>> {
         let found = self.width(other);
         if found == width {
             return Ok(());
         }
         Err(Fault::wrong(format!("input {other}"), format!("width {width}"), found))
-    }
-
-    fn rope(&mut self, width: usize, a: &mut Attributes<'_>) -> Result<Rope, Box<Fault>> {
-        let heads = a.count("heads", limits::HEADS)?;
-        let head_dim = a.count("head-dim", limits::HEAD_DIM)?;
-        if heads * head_dim != width {
-            let found = format!("{heads} heads of {head_dim}");
-            return Err(Fault::wrong("heads", format!("heads · head-dim = {width}"), found));
-        }
-        let dims = a.count_or("dims", limits::HEAD_DIM)?.unwrap_or(head_dim);
-        if dims > head_dim || !dims.is_multiple_of(2) {
-            let expected = format!("an even number up to {head_dim}");
-            return Err(Fault::wrong("attribute `dims`", expected, dims));
-        }
-        let layout = match a.text("layout")? {
-            "interleaved" => Layout::Interleaved,
-            "half" => Layout::Half,
-            word => {
-                let expected = "interleaved or half";
-                return Err(Fault::unknown("attribute `layout`", expected, format!("`{word}`")));
-            }
-        };
-        let base = a.positive("base")?;
-        let factor = a.positive_or("factor")?.unwrap_or(1.0);
-        let scaling = match a.text_or("scaling", "none")? {
-            "none" if factor == 1.0 => Scaling::None,
-            "none" => {
-                let expected = "1 without `scaling`";
-                return Err(Fault::wrong("attribute `factor`", expected, factor));
-            }
-            "linear" => Scaling::Linear { factor },
-            "yarn" => Scaling::Yarn {
-                factor,
-                original_context: a.count("original-context", limits::CONTEXT)?,
-                beta_fast: a.positive_or("beta-fast")?.unwrap_or(32.0),
-                beta_slow: a.positive_or("beta-slow")?.unwrap_or(1.0),
-                attention_factor: a.positive_or("attention-factor")?.unwrap_or(1.0),
-            },
-            word => {
-                let expected = "none, linear or yarn";
-                return Err(Fault::unknown("attribute `scaling`", expected, format!("`{word}`")));
-            }
-        };
-        let factors = a.tensor_or("factors")?;
-        let factors = factors.map(|name| self.tensor("factors", name, &[dims / 2])).transpose()?;
-        Ok(Rope { heads, head_dim, dims, layout, base, scaling, factors })
     }
 
     fn attention(
@@ -425,39 +418,13 @@ impl<'a> Checker<'a> {
         Ok(Attention { state, heads, kv_heads, head_dim, scale, causal, window, softcap, sinks })
     }
 
-    fn moe(&mut self, width: usize, a: &mut Attributes<'_>) -> Result<Moe, Box<Fault>> {
-        let experts = a.count("experts", limits::EXPERTS)?;
-        let active = a.count("active", limits::EXPERTS)?;
-        if active > experts {
-            return Err(Fault::wrong("attribute `active`", format!("at most {experts}"), active));
-        }
-        let router = self.tensor("router", a.tensor("router")?, &[width, experts])?;
-        let gate = a.tensor("gate")?;
-        let ff = self.dimension(gate, 1).unwrap_or(0);
-        let gate = self.tensor("gate", gate, &[width, ff, experts])?;
-        let up = self.tensor("up", a.tensor("up")?, &[width, ff, experts])?;
-        let down = self.tensor("down", a.tensor("down")?, &[ff, width, experts])?;
-        let activation = activation("activation", a.text("activation")?)?;
-        let scoring = match a.text("scoring")? {
-            "softmax" => Scoring::Softmax,
-            "sigmoid" => Scoring::Sigmoid,
-            word => {
-                let expected = "softmax or sigmoid";
-                return Err(Fault::unknown("attribute `scoring`", expected, format!("`{word}`")));
-            }
-        };
-        let normalize = a.flag("normalize")?;
-        let scale = a.float_or("scale")?.unwrap_or(1.0) as f32;
-        Ok(Moe { router, gate, up, down, experts, active, activation, scoring, normalize, scale })
-    }
-
     fn dimension(&self, name: &str, n: usize) -> Option<usize> {
         let index = self.files.get(name)?;
         let size = self.metadata.tensors.get(*index)?.shape.get(n)?;
         usize::try_from(*size).ok()
     }
 
-    /// The tensor of this name, if it has this shape. Trailing dimensions of one are ignored.
+    /// The tensor of this name, if it has this shape. Trailing dimensions of one may be there or not.
     fn tensor(&mut self, role: &str, name: &str, shape: &[usize]) -> Result<TensorId, Box<Fault>> {
         let subject = || format!("{role} `{name}`");
         let Some((&index, info)) = self
@@ -474,8 +441,9 @@ impl<'a> Checker<'a> {
             }
             found = rest;
         }
-        let equal = found.len() == shape.len()
-            && found.iter().zip(shape).all(|(&a, &b)| a == b as u64 && a > 0);
+        let equal = found.len() <= shape.len()
+            && found.iter().zip(shape).all(|(&a, &b)| a == b as u64 && a > 0)
+            && shape.iter().skip(found.len()).all(|&b| b == 1);
         if !equal {
             return Err(Fault::wrong(
                 subject(),
@@ -530,6 +498,17 @@ impl<'a> Checker<'a> {
             let fault = Fault::wrong("attribute `causal`", expected, "false");
             return Err(fault.at(Some(step), "attention", None));
         }
+        if let (Kind::Pooled, Some(step)) = (result, self.causal_only) {
+            let expected = "a program that generates";
+            let fault = Fault::unknown("recurrence", expected, "one that ends in `pool`");
+            let op = self.steps.get(step).map_or("", |step| step.op.name());
+            return Err(fault.at(Some(step), op, None));
+        }
+        if let Some((state, _)) = self.recurrent.iter().find(|(_, used)| !used) {
+            let fault = Fault::wrong("state", "a step that uses it", "none");
+            let layer = u32::try_from(state.layer).ok();
+            return Err(fault.at(None, state.memory.kind(), layer));
+        }
         if let Some((state, _)) = self.states.iter().find(|(_, used)| !used) {
             let fault = Fault::wrong("state", "an attention step that uses it", "none");
             return Err(fault.at(None, "kv", u32::try_from(state.layer).ok()));
@@ -556,6 +535,7 @@ impl<'a> Checker<'a> {
             context_native: program.context_native as usize,
             tensors: self.tensors.into_iter().map(|(_, tensor)| tensor).collect(),
             kv: self.kv,
+            recurrent: self.recurrent.into_iter().map(|(state, _)| state).collect(),
             steps: self.steps,
             result,
             hidden: self.hidden.unwrap_or(0),
@@ -565,12 +545,22 @@ impl<'a> Checker<'a> {
     }
 }
 
-fn read_state(state: &RawState, program: &Program) -> Result<Kv, Box<Fault>> {
-    if state.kind != "kv" {
-        return Err(Fault::unknown("kind", "kv", format!("`{}`", state.kind)));
+/// A state as it was read.
+enum State {
+    Kv(Kv),
+    Recurrent(Recurrent),
+}
+
+fn read_state(state: &RawState, program: &Program) -> Result<State, Box<Fault>> {
+    if !matches!(state.kind.as_str(), "kv" | "conv" | "recurrent") {
+        let expected = "kv, conv or recurrent";
+        return Err(Fault::unknown("kind", expected, format!("`{}`", state.kind)));
     }
     if state.layer >= program.layers {
         return Err(Fault::wrong("layer", format!("below {}", program.layers), state.layer));
+    }
+    if state.kind != "kv" {
+        return recurrent::read(state, state.layer as usize).map(State::Recurrent);
     }
     let mut a = Attributes::new(&state.attributes)?;
     let kv = Kv {
@@ -580,5 +570,5 @@ fn read_state(state: &RawState, program: &Program) -> Result<Kv, Box<Fault>> {
         window: a.count_or("window", limits::CONTEXT)?,
     };
     a.finish()?;
-    Ok(kv)
+    Ok(State::Kv(kv))
 }

@@ -43,6 +43,14 @@ pub enum Activation {
     Gelu,
     /// `max(x, 0)`.
     Relu,
+    /// `max(x, 0)²`.
+    ReluSquared,
+    /// `1 / (1 + e^-x)`.
+    Sigmoid,
+    /// `x`: a plain product of gate and up.
+    Identity,
+    /// `min(x, 7) · sigmoid(1.702 · min(x, 7))`, and one is added to up, which is held within ±7.
+    SwigluOai,
 }
 
 impl Activation {
@@ -54,6 +62,10 @@ impl Activation {
             Self::GeluTanh => "gelu-tanh",
             Self::Gelu => "gelu",
             Self::Relu => "relu",
+            Self::ReluSquared => "relu-squared",
+            Self::Sigmoid => "sigmoid",
+            Self::Identity => "identity",
+            Self::SwigluOai => "swiglu-oai",
         }
     }
 }
@@ -71,7 +83,10 @@ pub enum Layout {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Scaling {
     /// Not at all.
-    None,
+    None {
+        /// Multiplies the result (LongRoPE's magnitude); 1 otherwise.
+        attention_factor: f64,
+    },
     /// Positions divided by a factor.
     Linear {
         /// The factor.
@@ -99,7 +114,9 @@ pub struct Rope {
     pub heads: usize,
     /// Numbers in a head.
     pub head_dim: usize,
-    /// Leading numbers of a head that turn.
+    /// First number of a head that turns.
+    pub offset: usize,
+    /// Numbers of a head that turn, from `offset` on.
     pub dims: usize,
     /// Which turn together.
     pub layout: Layout,
@@ -109,6 +126,17 @@ pub struct Rope {
     pub scaling: Scaling,
     /// Divisors of the frequencies, `[dims / 2]`.
     pub factors: Option<TensorId>,
+    /// What stands in for `factors` where the context is longer than the trained one.
+    pub long: Option<Long>,
+}
+
+/// Frequencies for contexts longer than a model was trained for (LongRoPE).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Long {
+    /// Divisors of the frequencies, `[dims / 2]`.
+    pub factors: TensorId,
+    /// Longest context that does without them.
+    pub original_context: usize,
 }
 
 /// Softmax attention over one layer's cache.
@@ -134,6 +162,109 @@ pub struct Attention {
     pub sinks: Option<TensorId>,
 }
 
+/// A causal convolution of each channel over the last tokens.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Conv {
+    /// Index into [`Checked::recurrent`].
+    pub state: usize,
+    /// `[kernel, width]`.
+    pub weight: TensorId,
+    /// `[width]`.
+    pub bias: Option<TensorId>,
+    /// Tokens looked at, the newest included.
+    pub kernel: usize,
+    /// Of the sum.
+    pub activation: Activation,
+}
+
+/// The gated delta rule; inputs q, k, v, decay, strength.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeltaRule {
+    /// Index into [`Checked::recurrent`].
+    pub state: usize,
+    /// Heads of values, decay and strength.
+    pub heads: usize,
+    /// Heads of queries and keys.
+    pub key_heads: usize,
+    /// Numbers in a head of queries and keys.
+    pub key_dim: usize,
+    /// Numbers in a head of values.
+    pub value_dim: usize,
+    /// `[heads]`: the state is multiplied by `e^(rate · softplus(decay + bias))`.
+    pub rate: TensorId,
+    /// `[heads]`.
+    pub bias: Option<TensorId>,
+    /// Factor on what is recalled.
+    pub scale: f32,
+    /// Whether heads share keys in turns (0, 1, 0, 1) and not in runs (0, 0, 1, 1).
+    pub tiled: bool,
+}
+
+/// What a recurrent state is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Memory {
+    /// The last `kernel - 1` rows.
+    Conv {
+        /// Width of a row.
+        width: usize,
+        /// Tokens looked at.
+        kernel: usize,
+    },
+    /// A matrix for each head.
+    Delta {
+        /// Heads.
+        heads: usize,
+        /// Columns.
+        key_dim: usize,
+        /// Rows.
+        value_dim: usize,
+    },
+}
+
+impl Memory {
+    /// The kind of state, as the program says it.
+    #[must_use]
+    pub const fn kind(self) -> &'static str {
+        match self {
+            Self::Conv { .. } => "conv",
+            Self::Delta { .. } => "recurrent",
+        }
+    }
+}
+
+impl std::fmt::Display for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Conv { width, kernel } => write!(f, "width {width}, kernel {kernel}"),
+            Self::Delta { heads, key_dim, value_dim } => {
+                write!(f, "heads {heads}, key-dim {key_dim}, value-dim {value_dim}")
+            }
+        }
+    }
+}
+
+/// One layer's recurrent state. It is what it has become: it cannot be cut back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Recurrent {
+    /// The layer.
+    pub layer: usize,
+    /// What it is made of.
+    pub memory: Memory,
+}
+
+impl Recurrent {
+    /// Numbers.
+    #[must_use]
+    pub const fn size(&self) -> usize {
+        match self.memory {
+            Memory::Conv { width, kernel } => (kernel - 1).saturating_mul(width),
+            Memory::Delta { heads, key_dim, value_dim } => {
+                heads.saturating_mul(key_dim).saturating_mul(value_dim)
+            }
+        }
+    }
+}
+
 /// How a router's numbers become weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scoring {
@@ -141,6 +272,8 @@ pub enum Scoring {
     Softmax,
     /// Each expert by itself.
     Sigmoid,
+    /// Softmax over the chosen experts alone.
+    Chosen,
 }
 
 /// A mixture of experts.
@@ -148,16 +281,32 @@ pub enum Scoring {
 pub struct Moe {
     /// `[width, experts]`.
     pub router: TensorId,
+    /// Added to the router's numbers, `[experts]`.
+    pub router_bias: Option<TensorId>,
+    /// Added to the scores while experts are chosen, and not to their weights, `[experts]`.
+    pub selection_bias: Option<TensorId>,
     /// `[width, ff, experts]`.
     pub gate: TensorId,
+    /// `[ff, experts]`.
+    pub gate_bias: Option<TensorId>,
     /// `[width, ff, experts]`.
     pub up: TensorId,
+    /// `[ff, experts]`.
+    pub up_bias: Option<TensorId>,
     /// `[ff, width, experts]`.
     pub down: TensorId,
+    /// `[width, experts]`.
+    pub down_bias: Option<TensorId>,
+    /// Width between gate and down.
+    pub ff: usize,
     /// Experts.
     pub experts: usize,
     /// Experts asked per token.
     pub active: usize,
+    /// Equal groups the experts stand in; 1 is none.
+    pub groups: usize,
+    /// Groups from which experts are chosen: those with the greatest sums of their two best scores.
+    pub active_groups: usize,
     /// Between gate and up.
     pub activation: Activation,
     /// Router scores.
@@ -250,7 +399,7 @@ pub enum Op {
     Rope(Rope),
     /// Attention; inputs q, k, v.
     Attention(Attention),
-    /// `activation(gate) · up`.
+    /// `activation(gate) · up`; a narrower gate has one number for each of its width's parts of up.
     Glu(Activation),
     /// Element by element.
     Activation(Activation),
@@ -258,13 +407,31 @@ pub enum Op {
     Add,
     /// Product with a number.
     Scale(f32),
-    /// Columns `start .. start + length`.
+    /// Columns `start .. start + length` of each of `heads` equal parts.
     Slice {
         /// First column.
         start: usize,
         /// Columns.
         length: usize,
+        /// Parts of a row.
+        heads: usize,
     },
+    /// Two values side by side, part by part.
+    Concat {
+        /// Parts of a row.
+        heads: usize,
+    },
+    /// Each of `heads` equal parts times a matrix of its own.
+    HeadLinear {
+        /// `[in, out, heads]`.
+        weight: TensorId,
+        /// Parts of a row.
+        heads: usize,
+    },
+    /// Causal convolution.
+    Conv(Conv),
+    /// Gated delta rule; inputs q, k, v, decay, strength.
+    DeltaRule(DeltaRule),
     /// Mixture of experts.
     Moe(Moe),
     /// Logits.
@@ -295,6 +462,10 @@ impl Op {
             Self::Add => "add",
             Self::Scale(_) => "scale",
             Self::Slice { .. } => "slice",
+            Self::Concat { .. } => "concat",
+            Self::HeadLinear { .. } => "head-linear",
+            Self::Conv(_) => "conv",
+            Self::DeltaRule(_) => "delta-rule",
             Self::Moe(_) => "moe",
             Self::Head(_) => "head",
             Self::Pool { .. } => "pool",
@@ -352,6 +523,8 @@ pub struct Checked {
     pub tensors: Vec<Tensor>,
     /// States, in the order of their attention steps.
     pub kv: Vec<Kv>,
+    /// States that are carried from token to token.
+    pub recurrent: Vec<Recurrent>,
     /// Steps; step `i` writes value `i`.
     pub steps: Vec<Step>,
     /// What the result is; it is the last step's value.

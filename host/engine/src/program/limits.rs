@@ -19,6 +19,8 @@ pub const ATTRIBUTES: usize = 32;
 pub const HEADS: u64 = 1 << 10;
 /// Numbers in a head.
 pub const HEAD_DIM: u64 = 1 << 12;
+/// Tokens a convolution looks at.
+pub const KERNEL: u64 = 64;
 /// Experts of a mixture.
 pub const EXPERTS: u64 = 1 << 12;
 /// Extras of a program.

@@ -5,10 +5,12 @@
 
 pub(crate) mod math;
 pub(crate) mod quantize;
+mod recurrent;
 mod rope;
 mod scan;
 pub(crate) mod vector;
 
+pub use recurrent::{Gates, convolve, delta_rule};
 pub use rope::{RopeStyle, RopeTable, Rotations, rope};
 pub use scan::{above, argmax, top_k};
 pub use vector::{
@@ -33,6 +35,8 @@ pub enum Activation {
     Relu,
     /// max(x, 0)^2.
     ReluSquared,
+    /// 1 / (1 + e^-x).
+    Sigmoid,
     /// gpt-oss: gate and up clamped to `limit`, gate * sigmoid(alpha * gate) * (up + 1).
     SwigluOai {
         /// Slope of the sigmoid.

@@ -285,6 +285,7 @@ fn activate_body<const FMA: bool>(activation: Activation, x: &mut [f32]) {
             x.iter_mut().for_each(|x| *x *= sigmoid1::<FMA>(1.702 * *x));
         }
         Activation::Relu => x.iter_mut().for_each(|x| *x = relu(*x)),
+        Activation::Sigmoid => x.iter_mut().for_each(|x| *x = sigmoid1::<FMA>(*x)),
         Activation::ReluSquared => x.iter_mut().for_each(|x| *x = relu(*x) * relu(*x)),
         Activation::SwigluOai { alpha, limit } => x.iter_mut().for_each(|x| {
             let gate = at_most(*x, limit);

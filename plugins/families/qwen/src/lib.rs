@@ -1,9 +1,9 @@
-//! The Qwen family: Qwen 2 and 2.5 (`qwen2`), Qwen 3 (`qwen3`) and its mixture of experts
-//! (`qwen3moe`).
+//! The Qwen family: Qwen 2 and 2.5 (`qwen2`), Qwen 3 (`qwen3`) and their mixtures of experts
+//! (`qwen2moe`, `qwen3moe`).
 //!
 //! Llama's block with rotary embedding of half against half. Qwen 2 has biases on query, key and
-//! value; Qwen 3 has a norm on each head of query and key instead. `qwen2moe` has a shared expert
-//! behind a gate, which the step vocabulary does not spell: it is refused by name.
+//! value; Qwen 3 has a norm on each head of query and key instead. The experts of `qwen2moe` are
+//! weighed as they are, and beside them stands one that every token asks, behind a gate.
 #![cfg_attr(target_arch = "wasm32", no_std)]
 
 use gristmill_plugin::prelude::*;
@@ -21,17 +21,12 @@ impl Family for Qwen {
     }
 
     fn architecture(model: &Metadata) -> Result<Program> {
-        if model.architecture == "qwen2moe" {
-            return Err(Error::unsupported(
-                "architecture qwen2moe: experts shared behind a gate are not in the step \
-                 vocabulary; qwen2, qwen3 and qwen3moe are supported",
-            ));
-        }
         let head_norms = matches!(&*model.architecture, "qwen3" | "qwen3moe");
         let eps = model.f64("{arch}.attention.layer_norm_rms_epsilon")?;
         let attention = Attention::of(model)?;
         let rope = Rope::of(model, Layout::Half, attention.head_dim)?;
-        let moe = Moe::of(model)?;
+        let normalize = model.architecture != "qwen2moe";
+        let moe = Moe::of(model)?.map(|moe| Moe { normalize, ..moe });
 
         let p = Builder::new(model)?;
         let mut x = p.embed("token_embd");
@@ -50,13 +45,7 @@ impl Family for Qwen {
             x = l.add(x, l.linear(h, "attn_output"));
 
             let h = l.rms_norm(x, "ffn_norm", eps);
-            x = l.add(
-                x,
-                match &moe {
-                    Some(moe) => l.moe(h, moe),
-                    None => l.gated_ffn(h, Activation::Silu),
-                },
-            );
+            x = l.add(x, l.feed_forward(h, moe.as_ref(), Activation::Silu));
         }
         let h = p.rms_norm(x, "output_norm", eps);
         p.finish(p.head(h, "output", None))

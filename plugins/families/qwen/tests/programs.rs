@@ -56,7 +56,15 @@ fn qwen(architecture: &str, layers: u32) -> Metadata {
                 ("attn_v.bias", vec![kv]),
             ]);
         }
-        if architecture == "qwen3moe" {
+        if architecture == "qwen2moe" {
+            tensors.extend([
+                ("ffn_gate_inp_shexp.weight", vec![width]),
+                ("ffn_gate_shexp.weight", vec![width, ff]),
+                ("ffn_up_shexp.weight", vec![width, ff]),
+                ("ffn_down_shexp.weight", vec![ff, width]),
+            ]);
+        }
+        if architecture.ends_with("moe") {
             tensors.extend([
                 ("ffn_gate_inp.weight", vec![width, 128]),
                 ("ffn_gate_exps.weight", vec![width, 768, 128]),
@@ -74,7 +82,7 @@ fn qwen(architecture: &str, layers: u32) -> Metadata {
             model = model.with_tensor(format!("blk.{layer}.{name}"), &shape);
         }
     }
-    if architecture == "qwen3moe" {
+    if architecture.ends_with("moe") {
         model = model.with("{arch}.expert_count", 128).with("{arch}.expert_used_count", 8);
     }
     model
@@ -82,9 +90,12 @@ fn qwen(architecture: &str, layers: u32) -> Metadata {
 
 #[test]
 fn each_generation_is_its_program() {
-    for (architecture, norms, feed) in
-        [("qwen2", 3, ("glu", 1)), ("qwen3", 5, ("glu", 1)), ("qwen3moe", 5, ("moe", 1))]
-    {
+    for (architecture, norms, feed) in [
+        ("qwen2", 3, ("glu", 1)),
+        ("qwen2moe", 3, ("glu", 2)),
+        ("qwen3", 5, ("glu", 1)),
+        ("qwen3moe", 5, ("moe", 1)),
+    ] {
         let model = qwen(architecture, 1);
         assert_eq!(Qwen::matches(&model), Some("qwen"));
         let program = Qwen::architecture(&model).unwrap();
@@ -99,9 +110,6 @@ fn each_generation_is_its_program() {
 
 #[test]
 fn what_it_does_not_define_is_refused_by_name() {
-    let error = Qwen::architecture(&qwen("qwen2moe", 1)).unwrap_err();
-    assert_eq!(error.code, "unsupported");
-    assert!(error.message.starts_with("architecture qwen2moe: experts shared behind a gate"));
     assert_eq!(Qwen::matches(&Metadata::new("qwen3next")), None);
 
     let mut model = qwen("qwen3", 1);

@@ -21,6 +21,22 @@ impl Dialect {
         }
     }
 
+    /// What most templates show: those of `marks` they write as stops, thinking between `<think>`
+    /// marks, calls in Hermes' way, and the sampling that the file recommends.
+    ///
+    /// # Errors
+    /// `invalid-request` when one of the keys has another type.
+    pub fn of_template(model: &Metadata, marks: &[&str]) -> Result<Self> {
+        let template = model.template()?;
+        Ok(Self {
+            stops: Self::stops_in(template, marks),
+            reasoning: Span::think(template),
+            tools: template.contains("<tool_call>").then(ToolFormat::hermes),
+            defaults: Sampling::of(model)?,
+            ..Self::of_file()
+        })
+    }
+
     /// Those of `marks` that the template writes: a mark it never writes is no token to stop at.
     #[must_use]
     pub fn stops_in(template: &str, marks: &[&str]) -> Vec<String> {

@@ -70,6 +70,22 @@ impl Metadata {
         }
     }
 
+    /// A whole number of one layer: the key has one number for all layers, or a list.
+    ///
+    /// # Errors
+    /// `invalid-request` naming the key: it is no list of whole numbers, or it ends before the layer.
+    pub fn find_u32_at(&self, key: &str, layer: u32) -> Result<Option<u32>> {
+        let Some(Value::Ints(list)) = self.find(key) else { return self.find_u32(key) };
+        let number = usize::try_from(layer).ok().and_then(|layer| list.get(layer));
+        match number.and_then(|number| u32::try_from(*number).ok()) {
+            Some(number) => Ok(Some(number)),
+            None => {
+                let wanted = format!("a number from 0 to 4294967295 for layer {layer}");
+                Err(self.unfit(key, &wanted, format!("a list of {} whole numbers", list.len())))
+            }
+        }
+    }
+
     /// A number that must be there.
     ///
     /// # Errors

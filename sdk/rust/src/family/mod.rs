@@ -6,6 +6,7 @@
 mod dialect;
 mod metadata;
 mod program;
+mod recurrent;
 mod settings;
 
 use alloc::{borrow::ToOwned, string::String};
@@ -16,6 +17,7 @@ pub use contract::{
     Attribute, Dialect, Metadata, Program, Span, State, Step, TensorInfo, ToolFormat, Value,
 };
 pub use program::{Builder, Operand};
+pub use recurrent::DeltaRule;
 pub use settings::{Activation, Attention, Layout, Moe, Rope, Scaling, Scoring};
 
 use crate::Result;

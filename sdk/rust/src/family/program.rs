@@ -47,15 +47,16 @@ pub struct Operand(u32);
 /// [`Builder::layer`] does; both add to the same program.
 #[derive(Debug, Clone)]
 pub struct Builder<'m> {
-    model: &'m Metadata,
-    layer: Option<u32>,
-    parts: Rc<RefCell<Parts>>,
+    pub(super) model: &'m Metadata,
+    pub(super) layer: Option<u32>,
+    layers: u32,
+    pub(super) parts: Rc<RefCell<Parts>>,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Parts {
+pub(super) struct Parts {
     steps: Vec<Step>,
-    states: Vec<State>,
+    pub(super) states: Vec<State>,
     values: u32,
     extras: Extras,
     error: Option<Error>,
@@ -70,19 +71,37 @@ impl<'m> Builder<'m> {
     /// `invalid-request` when `{arch}.block_count` is missing or absurd.
     pub fn new(model: &'m Metadata) -> Result<Self> {
         let layers = model.u32("{arch}.block_count")?;
+        let ahead = model.find_u32("{arch}.nextn_predict_layers")?.unwrap_or(0);
         if layers == 0 || layers > MOST_LAYERS {
             return Err(Error::invalid_request(format!(
                 "{}.block_count should be 1 to {MOST_LAYERS}, found {layers}",
                 model.architecture
             )));
         }
-        Ok(Self { model, layer: None, parts: Rc::default() })
+        if ahead >= layers {
+            return Err(Error::invalid_request(format!(
+                "{}.nextn_predict_layers should be below the {layers} layers, found {ahead}",
+                model.architecture
+            )));
+        }
+        let program = Self { model, layer: None, layers: layers - ahead, parts: Rc::default() };
+        let last = |name: &str| {
+            let layer = name.strip_prefix("blk.")?.split('.').next()?;
+            layer.parse::<u32>().ok().filter(|layer| *layer >= layers - ahead)
+        };
+        let names = model.tensors.iter().map(|tensor| &*tensor.name);
+        let unused: Vec<&str> = names.filter(|name| last(name).is_some()).collect();
+        if !unused.is_empty() {
+            program.extra("unused", &unused.join(" "));
+        }
+        Ok(program)
     }
 
-    /// How many layers the model has.
+    /// How many layers the model has, without those that guess ahead (`nextn_predict_layers`),
+    /// whose tensors are listed as unused.
     #[must_use]
     pub fn layers(&self) -> u32 {
-        self.model.u32("{arch}.block_count").unwrap_or(0)
+        self.layers
     }
 
     /// The same program, inside this layer.
@@ -95,6 +114,14 @@ impl<'m> Builder<'m> {
     #[must_use]
     pub fn has(&self, stem: &str) -> bool {
         self.model.find_tensor(&self.name(stem, "weight")).is_some()
+    }
+
+    /// Rows of a matrix, 0 if the file does not have it.
+    #[must_use]
+    pub fn rows(&self, stem: &str) -> u32 {
+        let tensor = self.model.find_tensor(&self.name(stem, "weight"));
+        let rows = tensor.and_then(|tensor| tensor.shape.get(1)).copied().unwrap_or(0);
+        u32::try_from(rows).unwrap_or(u32::MAX)
     }
 
     /// Says something about the whole program, for instance `unused`: tensors no step reads.
@@ -173,15 +200,13 @@ impl<'m> Builder<'m> {
             Layout::Interleaved => "interleaved",
             Layout::Half => "half",
         };
-        let mut with = vec![
-            int("heads", heads),
-            int("head-dim", rope.head_dim),
-            int("dims", rope.dims),
-            text("layout", layout),
-            float("base", rope.base),
-        ];
+        let mut with = vec![int("heads", heads), int("head-dim", rope.head_dim)];
+        if rope.offset > 0 {
+            with.push(int("offset", rope.offset));
+        }
+        with.extend([int("dims", rope.dims), text("layout", layout), float("base", rope.base)]);
         match rope.scaling {
-            Scaling::None => {}
+            Scaling::None => unless(&mut with, "attention-factor", rope.attention_factor, 1.0),
             Scaling::Linear { factor } => {
                 with.extend([text("scaling", "linear"), float("factor", factor)]);
             }
@@ -197,6 +222,10 @@ impl<'m> Builder<'m> {
             }
         }
         with.extend(rope.factors.clone().map(|name| tensor("factors", name)));
+        if let Some((name, context)) = &rope.long_factors {
+            with.push(tensor("long-factors", name.clone()));
+            with.push(int("original-context", *context));
+        }
         self.step("rope", &[x], with)
     }
 
@@ -229,17 +258,53 @@ impl<'m> Builder<'m> {
         self.step("attention", &[q, k, v], with)
     }
 
-    /// `activation(gate) · up`
+    /// `activation(gate) · up`; a gate narrower than `up` has one number for each part of it.
     #[must_use]
     pub fn glu(&self, gate: Operand, up: Operand, activation: Activation) -> Operand {
         self.step("glu", &[gate, up], vec![text("activation", activation.word())])
     }
 
-    /// The usual gated feed-forward: `ffn_gate`, `ffn_up`, `ffn_down`.
+    /// The usual gated feed-forward: `ffn_gate`, `ffn_up`, `ffn_down`; without `ffn_gate`, `ffn_up`
+    /// makes the gate and then up.
     #[must_use]
     pub fn gated_ffn(&self, x: Operand, activation: Activation) -> Operand {
-        let hidden = self.glu(self.linear(x, "ffn_gate"), self.linear(x, "ffn_up"), activation);
-        self.linear(hidden, "ffn_down")
+        if self.has("ffn_gate") {
+            return self.ffn_of(x, activation, ["ffn_gate", "ffn_up", "ffn_down"]);
+        }
+        let both = self.linear(x, "ffn_up");
+        let half = self.rows("ffn_up") / 2;
+        let (gate, up) = (self.slice(both, 0, half), self.slice(both, half, half));
+        self.linear(self.glu(gate, up, activation), "ffn_down")
+    }
+
+    /// Experts if the model and this layer have them, the usual gated feed-forward otherwise; with
+    /// the shared expert, behind its own gate, if the layer has one.
+    #[must_use]
+    pub fn feed_forward(&self, x: Operand, moe: Option<&Moe>, activation: Activation) -> Operand {
+        let Some(moe) = moe.filter(|_| self.has("ffn_gate_inp")) else {
+            return self.gated_ffn(x, activation);
+        };
+        let chosen = self.moe(x, moe);
+        if !self.has("ffn_up_shexp") {
+            return chosen;
+        }
+        let mut shared = self.shared_expert(x, activation);
+        if self.has("ffn_gate_inp_shexp") {
+            let gate = self.linear(x, "ffn_gate_inp_shexp");
+            shared = self.glu(gate, shared, Activation::Sigmoid);
+        }
+        self.add(chosen, shared)
+    }
+
+    /// The expert every token asks: `ffn_gate_shexp`, `ffn_up_shexp`, `ffn_down_shexp`.
+    #[must_use]
+    pub fn shared_expert(&self, x: Operand, activation: Activation) -> Operand {
+        self.ffn_of(x, activation, ["ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"])
+    }
+
+    fn ffn_of(&self, x: Operand, activation: Activation, [gate, up, down]: [&str; 3]) -> Operand {
+        let hidden = self.glu(self.linear(x, gate), self.linear(x, up), activation);
+        self.linear(hidden, down)
     }
 
     /// An activation, element by element.
@@ -266,13 +331,34 @@ impl<'m> Builder<'m> {
         self.step("slice", &[x], vec![int("start", start), int("length", length)])
     }
 
-    /// The best experts' sum: `ffn_gate_inp`, `ffn_gate_exps`, `ffn_up_exps`, `ffn_down_exps`.
+    /// The same columns of each of `heads` equal parts of a row.
+    #[must_use]
+    pub fn slice_heads(&self, x: Operand, heads: u32, start: u32, length: u32) -> Operand {
+        let with = vec![int("start", start), int("length", length), int("heads", heads)];
+        self.step("slice", &[x], with)
+    }
+
+    /// Each of `heads` equal parts of `a`, followed by that of `b`.
+    #[must_use]
+    pub fn concat(&self, a: Operand, b: Operand, heads: u32) -> Operand {
+        self.step("concat", &[a, b], vec![int("heads", heads)])
+    }
+
+    /// Each of `heads` equal parts times a matrix of its own: `stem` is `[in, out, heads]`.
+    #[must_use]
+    pub fn head_linear(&self, x: Operand, stem: &str, heads: u32) -> Operand {
+        self.step("head-linear", &[x], vec![self.weight(stem), int("heads", heads)])
+    }
+
+    /// The best experts' sum: `ffn_gate_inp`, `ffn_gate_exps`, `ffn_up_exps`, `ffn_down_exps`, with
+    /// what biases the file has for them, and `exp_probs_b.bias` added where experts are chosen.
     #[must_use]
     pub fn moe(&self, x: Operand, of: &Moe) -> Operand {
         let named = |name: &str, stem: &str| tensor(name, self.known(stem, "weight"));
         let scoring = match of.scoring {
             Scoring::Softmax => "softmax",
             Scoring::Sigmoid => "sigmoid",
+            Scoring::Chosen => "softmax-chosen",
         };
         let mut with = vec![
             named("router", "ffn_gate_inp"),
@@ -286,15 +372,34 @@ impl<'m> Builder<'m> {
             flag("normalize", of.normalize),
         ];
         unless(&mut with, "scale", of.scale, 1.0);
+        if of.groups > 1 {
+            with.extend([int("groups", of.groups), int("active-groups", of.active_groups)]);
+        }
+        for (name, stem) in [
+            ("router-bias", "ffn_gate_inp"),
+            ("selection-bias", "exp_probs_b"),
+            ("gate-bias", "ffn_gate_exps"),
+            ("up-bias", "ffn_up_exps"),
+            ("down-bias", "ffn_down_exps"),
+        ] {
+            with.extend(self.bias(stem).map(|(_, value)| (name.to_owned(), value)));
+        }
         self.step("moe", &[x], with)
     }
 
     /// Logits. A model without `stem` shares the weights of its embedding, `token_embd`.
     #[must_use]
     pub fn head(&self, x: Operand, stem: &str, softcap: Option<f64>) -> Operand {
+        self.head_scaled(x, stem, 1.0, softcap)
+    }
+
+    /// Logits times `scale`, before the cap.
+    #[must_use]
+    pub fn head_scaled(&self, x: Operand, stem: &str, scale: f64, softcap: Option<f64>) -> Operand {
         let stem = if self.has(stem) { stem } else { "token_embd" };
         let mut with = vec![self.weight(stem)];
         with.extend(self.bias(stem));
+        unless(&mut with, "scale", scale, 1.0);
         with.extend(softcap.map(|cap| float("softcap", cap)));
         self.step("head", &[x], with)
     }
@@ -358,7 +463,7 @@ impl<'m> Builder<'m> {
     }
 
     /// The whole name of a tensor that must be there.
-    fn known(&self, stem: &str, part: &str) -> String {
+    pub(super) fn known(&self, stem: &str, part: &str) -> String {
         let name = self.name(stem, part);
         if let Err(error) = self.model.tensor(&name) {
             self.fail(error);
@@ -370,12 +475,12 @@ impl<'m> Builder<'m> {
         tensor("weight", self.known(stem, "weight"))
     }
 
-    fn bias(&self, stem: &str) -> Option<(String, Attribute)> {
+    pub(super) fn bias(&self, stem: &str) -> Option<(String, Attribute)> {
         let name = self.name(stem, "bias");
         self.model.find_tensor(&name).map(|_| tensor("bias", name))
     }
 
-    fn fail(&self, error: Error) {
+    pub(super) fn fail(&self, error: Error) {
         self.parts.borrow_mut().error.get_or_insert(error);
     }
 }
@@ -394,11 +499,11 @@ fn pooling(model: &Metadata) -> Result<Option<&'static str>> {
     }
 }
 
-fn int(name: &str, number: u32) -> (String, Attribute) {
+pub(super) fn int(name: &str, number: u32) -> (String, Attribute) {
     (name.to_owned(), Attribute::Int(i64::from(number)))
 }
 
-fn float(name: &str, number: f64) -> (String, Attribute) {
+pub(super) fn float(name: &str, number: f64) -> (String, Attribute) {
     (name.to_owned(), Attribute::Float(number))
 }
 
@@ -406,7 +511,7 @@ fn flag(name: &str, flag: bool) -> (String, Attribute) {
     (name.to_owned(), Attribute::Flag(flag))
 }
 
-fn text(name: &str, word: &str) -> (String, Attribute) {
+pub(super) fn text(name: &str, word: &str) -> (String, Attribute) {
     (name.to_owned(), Attribute::Text(word.to_owned()))
 }
 

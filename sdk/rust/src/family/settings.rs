@@ -17,6 +17,14 @@ pub enum Activation {
     Gelu,
     /// `max(x, 0)`
     Relu,
+    /// `max(x, 0)²`
+    ReluSquared,
+    /// `1 / (1 + e^-x)`
+    Sigmoid,
+    /// `x`: a gate that multiplies as it is.
+    Identity,
+    /// gpt-oss: a gate of at most 7 times its sigmoid by 1.702, times up within ±7 plus 1.
+    SwigluOai,
 }
 
 impl Activation {
@@ -26,6 +34,10 @@ impl Activation {
             Self::GeluTanh => "gelu-tanh",
             Self::Gelu => "gelu",
             Self::Relu => "relu",
+            Self::ReluSquared => "relu-squared",
+            Self::Sigmoid => "sigmoid",
+            Self::Identity => "identity",
+            Self::SwigluOai => "swiglu-oai",
         }
     }
 }
@@ -59,8 +71,16 @@ impl Attention {
     /// `invalid-request` when a key is missing, 0, or the numbers do not divide; `unsupported` when
     /// keys and values differ in length.
     pub fn of(model: &Metadata) -> Result<Self> {
+        Self::at(model, 0)
+    }
+
+    /// The same for a layer of a model whose layers differ in `.head_count_kv`.
+    ///
+    /// # Errors
+    /// As [`Attention::of`].
+    pub fn at(model: &Metadata, layer: u32) -> Result<Self> {
         let heads = model.u32("{arch}.attention.head_count")?;
-        let kv_heads = model.find_u32("{arch}.attention.head_count_kv")?.unwrap_or(heads);
+        let kv_heads = model.find_u32_at("{arch}.attention.head_count_kv", layer)?.unwrap_or(heads);
         let width = model.u32("{arch}.embedding_length")?;
         if heads == 0 || kv_heads == 0 || heads % kv_heads != 0 {
             return Err(Error::invalid_request(format!(
@@ -124,8 +144,7 @@ pub enum Scaling {
         beta_fast: f64,
         /// Rotations below which it is scaled fully.
         beta_slow: f64,
-        /// What sine and cosine are multiplied by, all in all: `1 + 0.1 ln factor`, times the
-        /// file's own factor.
+        /// What sine and cosine are multiplied by besides YaRN's own `1 + 0.1 ln factor`.
         attention_factor: f64,
     },
 }
@@ -135,7 +154,9 @@ pub enum Scaling {
 pub struct Rope {
     /// Numbers per head.
     pub head_dim: u32,
-    /// How many of them rotate.
+    /// The first of them that rotates.
+    pub offset: u32,
+    /// How many rotate from there on.
     pub dims: u32,
     /// Which rotate together.
     pub layout: Layout,
@@ -143,14 +164,19 @@ pub struct Rope {
     pub base: f64,
     /// Scaling of positions.
     pub scaling: Scaling,
+    /// What sine and cosine are multiplied by without a scaling (LongRoPE).
+    pub attention_factor: f64,
     /// Whole name of a tensor of `dims / 2` numbers that divide the frequencies.
     pub factors: Option<String>,
+    /// The same for models opened with more context than this.
+    pub long_factors: Option<(String, u32)>,
 }
 
 impl Rope {
     /// By `{arch}.rope.freq_base` (default 10000), `.rope.dimension_count` (default: the whole
     /// head), `.rope.scaling.*` and the older `.rope.scale_linear`; with the factors of
-    /// `rope_freqs.weight` if the file has them (Llama 3.1).
+    /// `rope_freqs.weight` (Llama 3.1) or `rope_factors_short.weight` and `rope_factors_long.weight`
+    /// (LongRoPE) if the file has them.
     ///
     /// # Errors
     /// `invalid-request` for numbers that cannot be; `unsupported` for a scaling by another name.
@@ -162,14 +188,26 @@ impl Rope {
                 model.architecture
             )));
         }
-        let factors = model.find_tensor("rope_freqs.weight").map(|tensor| tensor.name.clone());
+        let named = |name: &str| model.find_tensor(name).map(|tensor| tensor.name.clone());
+        let long = match named("rope_factors_long.weight") {
+            Some(name) => Some((name, model.u32("{arch}.rope.scaling.original_context_length")?)),
+            None => None,
+        };
+        let magnitude = match long {
+            Some(_) => model.find_f64("{arch}.rope.scaling.attn_factor")?,
+            None => None,
+        };
+        let factors = named("rope_freqs.weight").or_else(|| named("rope_factors_short.weight"));
         Ok(Self {
             head_dim,
+            offset: 0,
             dims,
             layout,
             base: model.find_f64("{arch}.rope.freq_base")?.unwrap_or(10_000.0),
             scaling: Scaling::of(model)?,
+            attention_factor: magnitude.unwrap_or(1.0),
             factors,
+            long_factors: long,
         })
     }
 
@@ -193,7 +231,8 @@ impl Scaling {
             )));
         }
         match kind {
-            "none" => Ok(Self::None),
+            // LongRoPE is in the factors; its magnitude is the rope's.
+            "none" | "longrope" => Ok(Self::None),
             "linear" if factor == 1.0 => Ok(Self::None),
             "linear" => Ok(Self::Linear { factor }),
             "yarn" => {
@@ -206,11 +245,11 @@ impl Scaling {
                     original_context: model.u32("{arch}.rope.scaling.original_context_length")?,
                     beta_fast: set("{arch}.rope.scaling.yarn_beta_fast", 32.0)?,
                     beta_slow: set("{arch}.rope.scaling.yarn_beta_slow", 1.0)?,
-                    attention_factor: own * (1.0 + 0.1 * libm::log(factor)),
+                    attention_factor: own,
                 })
             }
             other => Err(Error::unsupported(format!(
-                "rope scaling {other} of architecture {}: known are none, linear and yarn",
+                "rope scaling {other} of architecture {}: known are none, linear, yarn and longrope",
                 model.architecture
             ))),
         }
@@ -224,6 +263,8 @@ pub enum Scoring {
     Softmax,
     /// Each expert on its own.
     Sigmoid,
+    /// A probability over the chosen experts.
+    Chosen,
 }
 
 /// A mixture of experts.
@@ -233,6 +274,10 @@ pub struct Moe {
     pub experts: u32,
     /// Experts per token.
     pub active: u32,
+    /// Equal groups of experts; 1 is none.
+    pub groups: u32,
+    /// Groups from which experts are chosen.
+    pub active_groups: u32,
     /// The experts' activation.
     pub activation: Activation,
     /// How they are chosen.
@@ -244,11 +289,14 @@ pub struct Moe {
 }
 
 impl Moe {
-    /// By `{arch}.expert_count`, `.expert_used_count`, `.expert_weights_scale`: SwiGLU experts,
-    /// softmax, normalised. `None`: the model is dense.
+    /// By `{arch}.expert_count`, `.expert_used_count`, `.expert_weights_scale`,
+    /// `.expert_weights_norm` (default: yes), `.expert_gating_func` (default: softmax),
+    /// `.expert_group_count` and `.expert_group_used_count`: SwiGLU experts. `None`: the model is
+    /// dense.
     ///
     /// # Errors
-    /// `invalid-request` when more experts are active than there are.
+    /// `invalid-request` when more experts are active than there are; `unsupported` for another
+    /// gating function.
     pub fn of(model: &Metadata) -> Result<Option<Self>> {
         let experts = model.find_u32("{arch}.expert_count")?.unwrap_or(0);
         if experts == 0 {
@@ -262,12 +310,28 @@ impl Moe {
             .with("field", model.architecture.to_owned() + ".expert_used_count"));
         }
         let scale = model.find_f64("{arch}.expert_weights_scale")?.filter(|scale| *scale != 0.0);
+        let scoring = match model.find_u32("{arch}.expert_gating_func")? {
+            None | Some(0 | 1) => Scoring::Softmax,
+            Some(2) => Scoring::Sigmoid,
+            Some(3) => Scoring::Chosen,
+            Some(other) => {
+                return Err(Error::unsupported(format!(
+                    "{}.expert_gating_func {other}: known are 1 (softmax), 2 (sigmoid) and 3 \
+                     (softmax of the chosen)",
+                    model.architecture
+                )));
+            }
+        };
+        let groups = model.find_u32("{arch}.expert_group_count")?.unwrap_or(1).max(1);
+        let used = model.find_u32("{arch}.expert_group_used_count")?.filter(|used| *used > 0);
         Ok(Some(Self {
             experts,
             active,
+            groups,
+            active_groups: used.unwrap_or(groups),
             activation: Activation::Silu,
-            scoring: Scoring::Softmax,
-            normalize: true,
+            scoring,
+            normalize: model.find_flag("{arch}.expert_weights_norm")?.unwrap_or(true),
             scale: scale.unwrap_or(1.0),
         }))
     }
