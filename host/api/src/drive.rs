@@ -267,6 +267,14 @@ pub fn name_unused(response: &mut Response, unused: &[String]) {
     }
 }
 
+/// Says in a header of a list which back-ends could not be asked for theirs.
+pub fn name_unreachable(response: &mut Response, state: &AppState) {
+    let names: Vec<_> = state.router.unreachable().into_iter().map(|(name, _)| name).collect();
+    if !names.is_empty() {
+        response.headers_mut().insert("x-gristmill-unreachable", header_value(&names.join(", ")));
+    }
+}
+
 /// Visible ASCII as it is, everything else as `%XX`.
 fn header_value(text: &str) -> HeaderValue {
     let mut value = String::with_capacity(text.len());

@@ -42,7 +42,8 @@ static PLAIN_REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 static API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
 const EXPOSED: &str = "x-request-id, request-id, x-gristmill-model, x-gristmill-backend, x-gristmill-digest, \
-                       x-gristmill-generation, x-gristmill-unused, x-gristmill-error, retry-after";
+                       x-gristmill-generation, x-gristmill-unused, x-gristmill-unreachable, \
+                       x-gristmill-error, retry-after";
 
 /// The one middleware.
 pub async fn guard(State(state): State<AppState>, mut request: Request, next: Next) -> Response {

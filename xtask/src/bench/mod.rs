@@ -5,6 +5,7 @@
 //! to stdout, everything measured to `target/bench.json`.
 
 mod answer;
+mod bridge;
 mod cells;
 mod engines;
 mod exactness;
@@ -28,6 +29,7 @@ use cells::Cell;
 use engines::Variant;
 
 const USAGE: &str = "\
+cargo xtask bench bridge …      what a bridge adds between a client and a server; its own options
 cargo xtask bench [--all true] [--model MODEL]… [--reference DIR] [--rounds N] [--threads N]
 
   --all        true: every cell of the table, with larger models and all quantizations (an hour);
@@ -97,6 +99,9 @@ impl Options {
 
 /// Measures and prints.
 pub(crate) fn run(args: &[String]) -> Result<()> {
+    if let Some((_, rest)) = args.split_first().filter(|(first, _)| *first == "bridge") {
+        return bridge::run(rest);
+    }
     let options = options(args)?;
     let binary = build::dist(true)?;
     // Together with the binary's package: alone, the sandbox would have other features, and wasmtime

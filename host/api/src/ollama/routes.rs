@@ -29,7 +29,7 @@ use super::{
 use crate::{
     account::Account,
     body::{self, Posted},
-    drive::{Driver, name_source, name_unused},
+    drive::{Driver, name_source, name_unreachable, name_unused},
     error::{Dialect, Failure},
     fields::Fields,
     state::AppState,
@@ -178,7 +178,9 @@ async fn embeddings(Posted { state, account, body }: Posted) -> Answer {
 async fn tags(State(state): State<AppState>) -> Answer {
     let records = state.router.catalogue().await?;
     let models: Vec<_> = records.iter().flat_map(catalogue::tags).collect();
-    Ok(json_response(json!({ "models": models })))
+    let mut response = json_response(json!({ "models": models }));
+    name_unreachable(&mut response, &state);
+    Ok(response)
 }
 
 async fn ps(State(state): State<AppState>) -> Answer {

@@ -27,7 +27,7 @@ use super::{
 use crate::{
     account::Account,
     body::{self, Posted},
-    drive::{Driver, name_source, name_unused},
+    drive::{Driver, name_source, name_unreachable, name_unused},
     embed,
     error::Failure,
     fields::wrong,
@@ -198,7 +198,9 @@ async fn models(State(state): State<AppState>) -> Answer {
             catalogue::names(&record.info).into_iter().map(|name| entry(name, record))
         })
         .collect();
-    Ok(Json(json!({ "object": "list", "data": data })).into_response())
+    let mut response = Json(json!({ "object": "list", "data": data })).into_response();
+    name_unreachable(&mut response, &state);
+    Ok(response)
 }
 
 async fn model(State(state): State<AppState>, Path(id): Path<String>) -> Answer {
