@@ -49,10 +49,11 @@ fn serve(flags: &[&str], key: &str) -> Serving {
         .spawn()
         .unwrap();
     let mut log = BufReader::new(child.stderr.take().unwrap());
-    let mut line = String::new();
+    let (mut said, mut line) = (String::new(), String::new());
     while !line.contains("listening on") {
         line.clear();
-        assert!(log.read_line(&mut line).unwrap() > 0, "the server ended early");
+        assert!(log.read_line(&mut line).unwrap() > 0, "the server ended early:\n{said}");
+        said.push_str(&line);
     }
     thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
     let address = line.trim().rsplit("http://").next().unwrap().to_owned();

@@ -149,7 +149,7 @@ fn environment() -> Result<PathBuf> {
     if !folder.join("bin/litellm").is_file() {
         run(program("python3").args(["-m", "venv"]).arg(&folder))?;
         let pip = folder.join("bin/pip");
-        run(Command::new(pip).args(["install", "--quiet", "litellm[proxy]==1.110.2"]))?;
+        run(Command::new(pip).args(["install", "--quiet", "litellm[proxy]==1.106.12"]))?;
     }
     Ok(folder)
 }
