@@ -18,6 +18,8 @@ pub(super) struct Timing {
     pub(super) whole: Duration,
     /// Events with text in them.
     pub(super) events: u64,
+    /// Bytes of that text. What stands between may put several events into one.
+    pub(super) text: u64,
 }
 
 /// Where a server is asked for one model.
@@ -60,7 +62,7 @@ impl Client {
         };
         let keeps = read_head(&mut stream)?;
         let mut body = Chunks { stream, left: 0, ended: false };
-        let (mut first, mut events) = (None, 0);
+        let (mut first, mut events, mut text) = (None, 0, 0);
         let mut line = String::new();
         {
             let mut lines = BufReader::new(&mut body);
@@ -73,9 +75,11 @@ impl Client {
                 if data.trim() == "[DONE]" {
                     continue;
                 }
-                if has_text(data)? {
+                let bytes = text_of(data)?;
+                if bytes > 0 {
                     first.get_or_insert_with(|| begun.elapsed());
                     events += 1;
+                    text += bytes;
                 }
             }
         }
@@ -85,7 +89,7 @@ impl Client {
         }
         let first =
             first.with_context(|| format!("{}: an answer without text", self.target.name))?;
-        Ok(Timing { first, whole, events })
+        Ok(Timing { first, whole, events, text })
     }
 
     fn fresh(&self, request: &[u8]) -> Result<(BufReader<TcpStream>, Instant)> {
@@ -140,11 +144,12 @@ fn read_head(stream: &mut BufReader<TcpStream>) -> Result<bool> {
     Ok(!lower.contains("connection: close"))
 }
 
-fn has_text(data: &str) -> Result<bool> {
+/// Bytes of text in an event.
+fn text_of(data: &str) -> Result<u64> {
     let event: Value = serde_json::from_str(data).with_context(|| format!("event {data}"))?;
     ensure!(event.get("error").is_none(), "the stream failed: {data}");
     let content = event.pointer("/choices/0/delta/content").and_then(Value::as_str);
-    Ok(content.is_some_and(|content| !content.is_empty()))
+    Ok(content.unwrap_or_default().len() as u64)
 }
 
 /// A chunked body.

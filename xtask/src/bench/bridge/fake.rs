@@ -30,6 +30,8 @@ pub(super) struct Fake {
 }
 
 pub(super) const MODEL: &str = "fake";
+/// The text of every event.
+pub(super) const WORD: &str = "word ";
 
 impl Fake {
     pub(super) fn start() -> Result<Self> {
@@ -82,7 +84,7 @@ fn serve(stream: TcpStream, tell: &Sender<Note>) -> std::io::Result<()> {
             out,
             "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
         )?;
-        let event = chunk(r#"{"content":"word "}"#, "null");
+        let event = chunk(&format!(r#"{{"content":"{WORD}"}}"#), "null");
         if prompt.contains("flood") {
             loop {
                 out.write_all(event.as_bytes())?;

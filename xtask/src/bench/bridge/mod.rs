@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -239,7 +239,10 @@ fn per_event(ways: &[Way], processes: &[Option<&Process>]) -> Result<Value> {
             let Some(client) = clients.get_mut(turn) else { continue };
             let timing = client.ask(&format!("events {EVENTS}"), 1 << 20)?;
             let name = ways.get(turn).map(|way| way.fake.name).unwrap_or_default();
-            anyhow::ensure!(timing.events > 0, "{name}: no events");
+            ensure!(
+                timing.text == EVENTS * fake::WORD.len() as u64,
+                "{name}: lost some: {timing:?}"
+            );
             let after = process.map(Process::cpu).transpose()?.unwrap_or_default();
             if round == 0 {
                 continue;

@@ -140,7 +140,9 @@ pub(super) fn litellm(real: &str, fake: &str) -> Result<Process> {
         .args(["--host", "127.0.0.1", "--port", port(&address), "--config"])
         .arg(&config)
         // It would fetch a price list from elsewhere when it starts.
-        .env("LITELLM_LOCAL_MODEL_COST_MAP", "True");
+        .env("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+        // It is reached from this machine alone.
+        .env("LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY", "true");
     Process::start("litellm", command, address, "/health/liveliness")
 }
 
