@@ -23,7 +23,7 @@ use crate::{
     nonfinite,
     plan::{MOST_PRODUCTS, Phase, Plan, Product, Slot, Work},
     program::{self, Activation, Attention, Head, Layout, Pooling},
-    reference::{pool as pool_rows, position_scale},
+    reference::pool as pool_rows,
     weights::Weights,
 };
 use elementwise::{by_rows, by_rows_from};
@@ -175,6 +175,19 @@ impl Model<'_> {
                 arena.row = row;
                 done.map_err(kernel)?;
             }
+            &Work::SegmentEmbed { weight, x, out } => {
+                let matrix = self.weights.matrix(weight)?;
+                let width = matrix.cols();
+                arena.copy(x, out, n * width)?;
+                let mut row = std::mem::take(&mut arena.row);
+                row.resize(width, 0.0);
+                let done = matrix.row_f32(0, &mut row).map_err(kernel);
+                for out in arena.slot_mut(out, n * width)?.chunks_exact_mut(width) {
+                    ops::add(out, &row);
+                }
+                arena.row = row;
+                done?;
+            }
             &Work::RmsNorm { x, weight, eps, heads, width, out } => {
                 let weight = self.weights.vector_or(weight)?;
                 let part = width / heads;
@@ -266,13 +279,6 @@ impl Model<'_> {
             &Work::Scale { x, factor, width, out } => {
                 arena.copy(x, out, n * width)?;
                 ops::scale(arena.slot_mut(out, n * width)?, factor);
-            }
-            &Work::PositionScale { x, factor, length, width, out } => {
-                arena.copy(x, out, n * width)?;
-                let data = arena.slots.get_mut(out).ok_or_else(missing)?;
-                for (row, position) in data.chunks_exact_mut(width).zip(&arena.positions) {
-                    ops::scale(row, position_scale(factor, length, *position));
-                }
             }
             &Work::Slice { x, width, start, length, heads, out } => {
                 let (x, out) = arena.pair(x, n * width, out, n * length * heads)?;

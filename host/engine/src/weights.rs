@@ -225,7 +225,9 @@ fn uses(plan: &Plan) -> Vec<Use> {
     };
     for step in &plan.program.steps {
         match &step.op {
-            Op::Embed { weight, .. } | Op::PositionEmbed { weight } => set(*weight, Use::Rows),
+            Op::Embed { weight, .. }
+            | Op::PositionEmbed { weight }
+            | Op::SegmentEmbed { weight } => set(*weight, Use::Rows),
             Op::Linear { weight, .. } | Op::HeadLinear { weight, .. } => {
                 set(*weight, Use::Product);
             }

@@ -45,11 +45,14 @@ enum Command {
     },
     /// Take a model file into the store
     Import {
-        /// A GGUF file; of a split one, the first part
+        /// A GGUF file (of a split one, the first part), or the folder of a Hugging Face checkpoint
         file: PathBuf,
         /// The name it gets here
         #[arg(long)]
         name: Option<String>,
+        /// Write a checkpoint's weights in this quantization: Q4_K, Q8_0, F16, …
+        #[arg(long)]
+        quantize: Option<String>,
     },
     /// List the models in the store
     List,
@@ -117,7 +120,9 @@ pub(crate) fn main() -> Result<()> {
         Command::Serve { .. } => serve::serve(&settings, &places),
         Command::Run(arguments) => run::run(&settings, &places, arguments),
         Command::Pull { model, name } => models::pull(&places, &model, name.as_deref()),
-        Command::Import { file, name } => models::import(&places, &file, name.as_deref()),
+        Command::Import { file, name, quantize } => {
+            models::import(&places, &file, name.as_deref(), quantize.as_deref())
+        }
         Command::List => models::list(&places),
         Command::Show { model, program } => models::show(&settings, &places, &model, program),
         Command::Rm { model } => models::remove(&places, &model),

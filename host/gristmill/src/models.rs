@@ -5,6 +5,7 @@ use std::{path::Path, sync::Arc, time::SystemTime};
 use anyhow::{Context, Result};
 use gristmill_core::{Error, program::Value};
 use gristmill_engine::{cache::KvTypes, plan::Plan, program::check};
+use gristmill_kernels::Quant;
 use gristmill_models::{
     Gguf,
     store::{Located, Store, catalogue},
@@ -34,9 +35,17 @@ pub(crate) fn pull(places: &Places, model: &str, name: Option<&str>) -> Result<(
 }
 
 /// `gristmill import`
-pub(crate) fn import(places: &Places, file: &Path, name: Option<&str>) -> Result<()> {
+pub(crate) fn import(
+    places: &Places,
+    file: &Path,
+    name: Option<&str>,
+    quantization: Option<&str>,
+) -> Result<()> {
     let source = format!("file:{}", file.display());
-    done(&store(places)?.import(&source, name, &mut Bars::new())?);
+    let quantization = quantization
+        .map(|name| Quant::from_name(name).with_context(|| format!("no quantization {name:?}")))
+        .transpose()?;
+    done(&store(places)?.import_as(&source, name, quantization, &mut Bars::new())?);
     Ok(())
 }
 

@@ -91,7 +91,7 @@ settings! {
     engine.memory_mib: Count = "", "Memory that models and caches may take, in MiB. Unset: what the machine has, less a reserve.";
     models.keep_alive: Text = "\"5m\"", "How long an idle model stays loaded: 30s, 5m, 1h; 0 not at all, -1 for ever.";
     models.preload: List = "[]", "Models opened at start.";
-    plugins.families: List = "[\"llama\", \"qwen\", \"gemma\", \"phi\", \"glm\", \"gpt-oss\", \"deepseek\", \"olmo\", \"granite\", \"cohere\", \"starcoder\", \"lfm\", \"qwen-next\"]", "Pins of the model families, asked in this order.";
+    plugins.families: List = "[\"llama\", \"qwen\", \"gemma\", \"phi\", \"glm\", \"gpt-oss\", \"deepseek\", \"olmo\", \"granite\", \"cohere\", \"starcoder\", \"lfm\", \"qwen-next\", \"bert\"]", "Pins of the model families, asked in this order.";
     plugins.backend: Text = "\"cpu\"", "Pin of the back-end that serves local models; empty: none does.";
     log.format: Text = "\"human\"", "human or json.";
     log.filter: Text = "\"info\"", "What is logged, as in RUST_LOG: info, debug, gristmill_engine=trace, …";

@@ -3,6 +3,7 @@
 //! [`ModelError`] that names the file, the field, what was expected and what was found; never a
 //! panic, and never an allocation that the input merely claims to need.
 
+pub mod checkpoint;
 pub mod error;
 pub mod gguf;
 pub mod store;

@@ -11,6 +11,7 @@
 //! held while a guest runs.
 
 pub mod backend;
+mod compiled;
 mod contract;
 mod family;
 mod fault;

@@ -127,8 +127,11 @@ pub(crate) fn compile(
     }
 
     // wasmtime validates before it compiles.
-    let component = Component::new(sandbox.engine(), bytes)
-        .map_err(|error| LoadError::Invalid(one_line(&error)))?;
+    let component = match sandbox.compiled() {
+        Some(kept) => kept.component(sandbox.engine(), &pin.sha256, bytes),
+        None => Component::new(sandbox.engine(), bytes),
+    };
+    let component = component.map_err(|error| LoadError::Invalid(one_line(&error)))?;
     if let Some(needs) = component.resources_required() {
         let pages = needs.max_initial_memory_size.unwrap_or_default();
         let memory = pages.saturating_mul(65_536);

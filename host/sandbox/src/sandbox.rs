@@ -6,6 +6,7 @@
 use std::{
     collections::HashMap,
     fmt,
+    path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     thread,
     time::Duration,
@@ -18,6 +19,7 @@ use wasmtime::{Config, Engine, InstanceAllocationStrategy, PoolingAllocationConf
 
 use crate::{
     backend::Backend,
+    compiled::Compiled,
     contract,
     family::FamilyPlugin,
     fault::Fault,
@@ -34,13 +36,15 @@ pub struct SandboxConfig {
     pub stores: u32,
     /// How often a computing guest is interrupted to let others run and to see its limits checked.
     pub tick: Duration,
+    /// A folder in which compiled components are kept; none: every start compiles them.
+    pub compiled: Option<PathBuf>,
 }
 
 impl Default for SandboxConfig {
     fn default() -> Self {
         // 5 ms: a guest overruns its CPU limit by at most two ticks, and 200 wake-ups a second cost
         // nothing that can be measured.
-        Self { stores: 512, tick: Duration::from_millis(5) }
+        Self { stores: 512, tick: Duration::from_millis(5), compiled: None }
     }
 }
 
@@ -69,6 +73,7 @@ struct Inner {
     engine: Engine,
     linkers: contract::v0_1::Linkers,
     strikes: Arc<Strikes>,
+    compiled: Option<Compiled>,
 }
 
 impl fmt::Debug for Sandbox {
@@ -135,7 +140,14 @@ impl Sandbox {
             })
             .map_err(|error| SandboxError(error.to_string()))?;
         let strikes = Arc::new(Strikes::default());
-        Ok(Self { inner: Arc::new(Inner { engine, linkers, strikes }) })
+        let compiled = config.compiled.as_deref().and_then(|folder| {
+            Compiled::open(folder)
+                .inspect_err(|error| {
+                    tracing::warn!(%error, folder = %folder.display(), "components are compiled at each start");
+                })
+                .ok()
+        });
+        Ok(Self { inner: Arc::new(Inner { engine, linkers, strikes, compiled }) })
     }
 
     /// Loads a back-end. Compiles, which takes a while: not on an async worker.
@@ -200,6 +212,10 @@ impl Sandbox {
                 stacks: pool.stacks() as u64,
             }
         })
+    }
+
+    pub(crate) fn compiled(&self) -> Option<&Compiled> {
+        self.inner.compiled.as_ref()
     }
 
     pub(crate) fn engine(&self) -> &Engine {

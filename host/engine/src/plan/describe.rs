@@ -100,6 +100,9 @@ impl Plan {
             Work::PositionEmbed { weight, x, out } => {
                 ("position-embed", format!("b{x} + {} → b{out}", self.tensor(*weight)))
             }
+            Work::SegmentEmbed { weight, x, out } => {
+                ("segment-embed", format!("b{x} + {} → b{out}", self.tensor(*weight)))
+            }
             Work::RmsNorm { x, weight, heads, out, .. } => {
                 let parts = if *heads > 1 { format!(" ({heads} heads)") } else { String::new() };
                 ("rms-norm", format!("b{x}{}{parts} → b{out}", self.optional(*weight)))
@@ -140,9 +143,6 @@ impl Plan {
             }
             Work::Add { a, b, out, .. } => ("add", format!("b{a} + b{b} → b{out}")),
             Work::Scale { x, factor, out, .. } => ("scale", format!("b{x} · {factor} → b{out}")),
-            Work::PositionScale { x, factor, length, out, .. } => {
-                ("position-scale", format!("b{x} by {factor} every {length} tokens → b{out}"))
-            }
             Work::Slice { x, start, length, heads, out, .. } => {
                 let parts = if *heads > 1 { format!(" of {heads} heads") } else { String::new() };
                 ("slice", format!("b{x} {start}..{}{parts} → b{out}", start + length))

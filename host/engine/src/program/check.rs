@@ -170,9 +170,9 @@ impl<'a> Checker<'a> {
             "attention" => 3,
             "delta-rule" => 5,
             "glu" | "add" | "concat" => 2,
-            "position-embed" | "rms-norm" | "layer-norm" | "linear" | "head-linear" | "rope"
-            | "activation" | "scale" | "position-scale" | "slice" | "conv" | "moe" | "head"
-            | "pool" => 1,
+            "position-embed" | "segment-embed" | "rms-norm" | "layer-norm" | "linear"
+            | "head-linear" | "rope" | "activation" | "scale" | "slice" | "conv" | "moe"
+            | "head" | "pool" => 1,
             other => {
                 let known = "an op of docs/program.md";
                 return Err(Fault::unknown("op", known, format!("`{other}`")));
@@ -241,6 +241,11 @@ impl<'a> Checker<'a> {
                 }
                 (Op::PositionEmbed { weight }, x)
             }
+            "segment-embed" => {
+                let name = a.tensor("weight")?;
+                let segments = self.dimension(name, 1).unwrap_or(0).max(1);
+                (Op::SegmentEmbed { weight: self.tensor("weight", name, &[x, segments])? }, x)
+            }
             "rms-norm" => {
                 let weight = a.tensor_or("weight")?;
                 let eps = a.positive("eps")? as f32;
@@ -306,11 +311,6 @@ impl<'a> Checker<'a> {
                 (Op::Add, x)
             }
             "scale" => (Op::Scale(a.float("factor")? as f32), x),
-            "position-scale" => {
-                let factor = a.positive("factor")? as f32;
-                let length = a.count("length", limits::CONTEXT)?;
-                (Op::PositionScale { factor, length }, x)
-            }
             "slice" => {
                 let start = a.offset("start", limits::WIDTH)?;
                 let length = a.count("length", limits::WIDTH)?;

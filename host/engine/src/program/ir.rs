@@ -368,6 +368,11 @@ pub enum Op {
         /// `[width, positions]`.
         weight: TensorId,
     },
+    /// Adds the row of the segment: the first.
+    SegmentEmbed {
+        /// `[width, segments]`.
+        weight: TensorId,
+    },
     /// Root-mean-square norm of `heads` equal parts.
     RmsNorm {
         /// `[width / heads]`.
@@ -407,13 +412,6 @@ pub enum Op {
     Add,
     /// Product with a number.
     Scale(f32),
-    /// Product with `1 + factor · ln(1 + ⌊position / length⌋)`.
-    PositionScale {
-        /// Growth.
-        factor: f32,
-        /// Tokens of a stretch that is scaled alike.
-        length: usize,
-    },
     /// Columns `start .. start + length` of each of `heads` equal parts.
     Slice {
         /// First column.
@@ -459,6 +457,7 @@ impl Op {
         match self {
             Self::Embed { .. } => "embed",
             Self::PositionEmbed { .. } => "position-embed",
+            Self::SegmentEmbed { .. } => "segment-embed",
             Self::RmsNorm { .. } => "rms-norm",
             Self::LayerNorm { .. } => "layer-norm",
             Self::Linear { .. } => "linear",
@@ -468,7 +467,6 @@ impl Op {
             Self::Activation(_) => "activation",
             Self::Add => "add",
             Self::Scale(_) => "scale",
-            Self::PositionScale { .. } => "position-scale",
             Self::Slice { .. } => "slice",
             Self::Concat { .. } => "concat",
             Self::HeadLinear { .. } => "head-linear",

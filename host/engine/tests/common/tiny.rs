@@ -128,6 +128,7 @@ pub fn encoder() -> (Tiny, Program) {
     let mut p = Steps::new();
     tiny.tensor("embed", &[width, vocabulary], Quant::F16, 0.0, 1.0);
     tiny.tensor("positions", &[width, positions], Quant::F32, 0.0, 0.3);
+    tiny.tensor("segments", &[width, 2], Quant::F32, 0.0, 0.3);
     tiny.tensor("short", &[width, 8], Quant::F32, 0.0, 0.3);
     tiny.tensor("norm", &[width], Quant::F32, 1.0, 0.3);
     tiny.tensor("norm.bias", &[width], Quant::F32, 0.0, 0.3);
@@ -144,6 +145,7 @@ pub fn encoder() -> (Tiny, Program) {
 
     let x = p.op("embed", &[], vec![tensor("weight", "embed")]);
     let x = p.op("position-embed", &[x], vec![tensor("weight", "positions")]);
+    let x = p.op("segment-embed", &[x], vec![tensor("weight", "segments")]);
     let norm = vec![tensor("weight", "norm"), tensor("bias", "norm.bias"), float("eps", 1e-5)];
     let x = p.op("layer-norm", &[x], norm.clone());
     p.layer = Some(0);

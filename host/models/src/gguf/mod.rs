@@ -9,6 +9,7 @@ mod map;
 mod read;
 mod split;
 mod value;
+pub mod write;
 
 use std::{
     fs::File,
@@ -19,12 +20,13 @@ use std::{
 
 use gristmill_core::program::{Metadata, TensorInfo};
 
+pub(crate) use self::map::Bytes;
+use self::read::Header;
 pub use self::{
     element::Element,
     map::Shared,
     value::{Array, Kind, Raw},
 };
-use self::{map::Bytes, read::Header};
 use crate::{ModelError, Result};
 
 /// A tensor of the file.

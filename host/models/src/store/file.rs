@@ -66,7 +66,7 @@ fn parts(path: &Path) -> Result<Vec<PathBuf>> {
 fn plain(path: &Path) -> Result<Metadata> {
     let metadata = fs::metadata(path).map_err(|error| StoreError::io("open", path, error))?;
     let reason = if metadata.is_dir() {
-        "it is a directory; name the GGUF file in it"
+        "it is a directory without config.json and model.safetensors; name the GGUF file in it"
     } else if !metadata.is_file() {
         "it is not a regular file"
     } else if metadata.len() == 0 {

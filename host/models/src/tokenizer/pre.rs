@@ -295,7 +295,7 @@ enum Compiled {
 }
 
 /// A pre-tokenizer, ready to cut.
-pub(super) struct PreTokenizer {
+pub(crate) struct PreTokenizer {
     cuts: Vec<Compiled>,
     pub(super) whole_words: bool,
     pub(super) add_bos: bool,
@@ -311,6 +311,16 @@ impl PreTokenizer {
             }
             return Err(format!("pre-tokenizer `{name}`; this build knows{known}"));
         };
+        Self::compile(row)
+    }
+
+    /// The first name of the first row for which `same` holds.
+    pub(crate) fn like(same: impl Fn(&Self) -> bool) -> Option<&'static str> {
+        let row = ROWS.iter().find(|row| Self::compile(row).is_ok_and(|known| same(&known)))?;
+        row.names.first().copied()
+    }
+
+    fn compile(row: &Row) -> Result<Self, String> {
         let cuts = row.cuts.iter().map(|cut| match cut {
             Cut::Thousands => Ok(Compiled::Thousands),
             Cut::Pattern(pattern, spaces) => {
@@ -327,7 +337,7 @@ impl PreTokenizer {
     }
 
     /// The words of a text, which together are the text.
-    pub(super) fn words(&self, text: &str) -> Vec<Range<usize>> {
+    pub(crate) fn words(&self, text: &str) -> Vec<Range<usize>> {
         let whole = 0..text.len();
         let mut words = vec![whole];
         for cut in &self.cuts {

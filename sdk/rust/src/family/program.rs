@@ -150,6 +150,12 @@ impl<'m> Builder<'m> {
         self.step("position-embed", &[x], vec![self.weight(stem)])
     }
 
+    /// Adds the row of the segment, which is the first: an answer or a text is one segment.
+    #[must_use]
+    pub fn segment_embed(&self, x: Operand, stem: &str) -> Operand {
+        self.step("segment-embed", &[x], vec![self.weight(stem)])
+    }
+
     /// Root mean square norm of whole rows.
     #[must_use]
     pub fn rms_norm(&self, x: Operand, stem: &str, eps: f64) -> Operand {
@@ -323,12 +329,6 @@ impl<'m> Builder<'m> {
     #[must_use]
     pub fn scale(&self, x: Operand, factor: f64) -> Operand {
         self.step("scale", &[x], vec![float("factor", factor)])
-    }
-
-    /// `x · (1 + factor · ln(1 + ⌊position / length⌋))`: queries that grow with their position.
-    #[must_use]
-    pub fn position_scale(&self, x: Operand, factor: f64, length: u32) -> Operand {
-        self.step("position-scale", &[x], vec![float("factor", factor), int("length", length)])
     }
 
     /// Columns `start .. start + length` of each row.

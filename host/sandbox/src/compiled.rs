@@ -1,0 +1,302 @@
+//! Compiled components, kept from one process to the next.
+//!
+//! Machine code is run as it lies there, so a file is used only if it was written by who runs this
+//! host: its first bytes are a keyed digest (BLAKE3 with a key) over the component's digest, everything
+//! that the compiler's output depends on, and the code. The key is a file beside them that nobody
+//! else may read. Whatever is missing, damaged or somebody else's is compiled anew and replaced.
+//! Bounds: [`MOST`] files, of at most [`LARGEST`] bytes each.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    hash::{DefaultHasher, Hash, Hasher},
+    io::{self, Read, Write},
+    path::{Path, PathBuf},
+    process,
+    sync::atomic::{AtomicU64, Ordering},
+    time::SystemTime,
+};
+
+use blake3::Hash as Mac;
+use wasmtime::{Engine, component::Component};
+
+/// Files that are kept; the oldest go first.
+const MOST: usize = 256;
+/// Bytes of one file.
+const LARGEST: u64 = 256 << 20;
+const MAC: usize = 32;
+
+/// A folder of compiled components.
+#[derive(Debug, Clone)]
+pub(crate) struct Compiled {
+    folder: PathBuf,
+    key: [u8; 32],
+}
+
+impl Compiled {
+    /// Opens or makes the folder and its key.
+    ///
+    /// # Errors
+    /// When the folder cannot be made, or the key is not this user's alone.
+    pub(crate) fn open(folder: &Path) -> io::Result<Self> {
+        fs::create_dir_all(folder)?;
+        let path = folder.join("key");
+        let key = match read_key(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                make_key(folder, &path)?;
+                read_key(&path)?
+            }
+            found => found?,
+        };
+        Ok(Self { folder: folder.to_owned(), key })
+    }
+
+    /// The component with this digest: from its file, or compiled now and put there.
+    ///
+    /// # Errors
+    /// The compiler's; trouble with files is logged and costs only time.
+    pub(crate) fn component(
+        &self,
+        engine: &Engine,
+        digest: &str,
+        bytes: &[u8],
+    ) -> wasmtime::Result<Component> {
+        let path = self.folder.join(self.name(engine, digest));
+        match self.read(&path) {
+            Ok(Some(code)) => match deserialize(engine, &code) {
+                Ok(component) => return Ok(component),
+                Err(error) => tracing::warn!(%error, path = %path.display(), "compiling again"),
+            },
+            Ok(None) => {}
+            Err(error) => tracing::warn!(%error, path = %path.display(), "compiling again"),
+        }
+        let component = Component::new(engine, bytes)?;
+        if let Err(error) = self.write(&path, &component) {
+            tracing::warn!(%error, path = %path.display(), "a compiled component is not kept");
+        }
+        Ok(component)
+    }
+
+    /// Digest and engine: another compiler, processor feature or setting is another file.
+    fn name(&self, engine: &Engine, digest: &str) -> String {
+        let mut hasher = DefaultHasher::new();
+        engine.precompile_compatibility_hash().hash(&mut hasher);
+        let digest = digest.trim_start_matches("sha256:");
+        format!("{digest}-{:016x}.cwasm", hasher.finish())
+    }
+
+    /// The code in a file; none: there is no file.
+    fn read(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
+        let mut file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let wrong = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
+        if file.metadata()?.len() > LARGEST {
+            return Err(wrong("the file is too large"));
+        }
+        let mut mac = [0; MAC];
+        file.read_exact(&mut mac)?;
+        let mut code = Vec::new();
+        file.read_to_end(&mut code)?;
+        // Compared in constant time.
+        if self.mac(path, &code) != Mac::from_bytes(mac) {
+            return Err(wrong("the file was not written with this host's key"));
+        }
+        Ok(Some(code))
+    }
+
+    fn write(&self, path: &Path, component: &Component) -> wasmtime::Result<()> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let code = component.serialize()?;
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let aside = path.with_extension(format!("{}-{count}.new", process::id()));
+        let put = || -> io::Result<()> {
+            let mut file = private(&aside)?;
+            file.write_all(self.mac(path, &code).as_bytes())?;
+            file.write_all(&code)?;
+            fs::rename(&aside, path)?;
+            self.sweep()
+        };
+        put().inspect_err(|_| {
+            // What is half written is nobody's.
+            let _ = fs::remove_file(&aside);
+        })?;
+        Ok(())
+    }
+
+    /// The file's name is part of what is signed: code for one component is not another's.
+    fn mac(&self, path: &Path, code: &[u8]) -> Mac {
+        let mut hasher = blake3::Hasher::new_keyed(&self.key);
+        hasher.update(path.file_name().unwrap_or_default().as_encoded_bytes());
+        hasher.update(&[0]);
+        hasher.update(code);
+        hasher.finalize()
+    }
+
+    /// Removes the oldest files beyond [`MOST`].
+    fn sweep(&self) -> io::Result<()> {
+        let mut files: Vec<(SystemTime, PathBuf)> = Vec::new();
+        for entry in fs::read_dir(&self.folder)? {
+            let entry = entry?;
+            if entry.path().extension().is_some_and(|extension| extension == "cwasm") {
+                files.push((entry.metadata()?.modified()?, entry.path()));
+            }
+        }
+        files.sort();
+        let excess = files.len().saturating_sub(MOST);
+        for (_, path) in files.iter().take(excess) {
+            fs::remove_file(path)?;
+        }
+        Ok(())
+    }
+}
+
+#[allow(unsafe_code, reason = "machine code is trusted by whoever vouches for it; see SAFETY")]
+fn deserialize(engine: &Engine, code: &[u8]) -> wasmtime::Result<Component> {
+    // SAFETY: the bytes carry a keyed digest that only a host with this user's key can have made,
+    // over bytes that `Component::serialize` returned; wasmtime itself refuses those of another
+    // version or configuration.
+    unsafe { Component::deserialize(engine, code) }
+}
+
+fn read_key(path: &Path) -> io::Result<[u8; 32]> {
+    let mut file = File::open(path)?;
+    let metadata = file.metadata()?;
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        let mine = metadata.uid() == rustix::process::geteuid().as_raw();
+        if !mine || metadata.mode() & 0o077 != 0 {
+            return Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                format!("{} must be this user's alone (mode 600)", path.display()),
+            ));
+        }
+    }
+    let mut key = [0; 32];
+    if metadata.len() != key.len() as u64 {
+        let what = format!("{} is not a key of 32 bytes; remove it", path.display());
+        return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+    }
+    file.read_exact(&mut key)?;
+    Ok(key)
+}
+
+/// Makes a key; if another process has just made one, that one stays.
+fn make_key(folder: &Path, path: &Path) -> io::Result<()> {
+    let mut key = [0; 32];
+    getrandom::fill(&mut key).map_err(io::Error::other)?;
+    let aside = folder.join(format!("key.{}.new", process::id()));
+    let mut file = private(&aside)?;
+    file.write_all(&key)?;
+    file.sync_all()?;
+    let made = fs::hard_link(&aside, path);
+    fs::remove_file(&aside)?;
+    match made {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// A new file that only this user may read.
+fn private(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WAT: &str = r#"(component (core module (func (export "f") (result i32) i32.const 7)))"#;
+
+    fn digest() -> String {
+        format!("sha256:{}", "ab".repeat(32))
+    }
+
+    /// Whether the next load takes the file, seen by what it would compile otherwise.
+    fn is_taken(cache: &Compiled, engine: &Engine) -> bool {
+        cache.component(engine, &digest(), b"no component").is_ok()
+    }
+
+    #[test]
+    fn what_was_compiled_once_is_taken_and_any_flipped_byte_is_compiled_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let engine = Engine::default();
+        let bytes = wat::parse_str(WAT).unwrap();
+        let cache = Compiled::open(folder.path()).unwrap();
+        assert!(!is_taken(&cache, &engine));
+        cache.component(&engine, &digest(), &bytes).unwrap();
+        let again = Compiled::open(folder.path()).unwrap();
+        assert!(is_taken(&again, &engine), "another process with the same key");
+
+        let path = folder.path().join(cache.name(&engine, &digest()));
+        let sound = fs::read(&path).unwrap();
+        for at in 0..sound.len() {
+            let mut flipped = sound.clone();
+            flipped[at] ^= 1 << (at % 8);
+            fs::write(&path, flipped).unwrap();
+            assert!(!is_taken(&cache, &engine), "byte {at}");
+        }
+        for length in [0, MAC - 1, MAC, sound.len() - 1] {
+            fs::write(&path, &sound[..length]).unwrap();
+            assert!(!is_taken(&cache, &engine), "{length} bytes");
+        }
+        cache.component(&engine, &digest(), &bytes).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), sound, "the damaged file is replaced");
+    }
+
+    #[test]
+    fn another_key_another_component_and_another_engine_are_not_taken() {
+        let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let engine = Engine::default();
+        let bytes = wat::parse_str(WAT).unwrap();
+        let cache = Compiled::open(folder.path()).unwrap();
+        cache.component(&engine, &digest(), &bytes).unwrap();
+        let name = cache.name(&engine, &digest());
+
+        let foreign = Compiled::open(other.path()).unwrap();
+        fs::copy(folder.path().join(&name), other.path().join(&name)).unwrap();
+        assert!(!is_taken(&foreign, &engine), "another host's file");
+
+        let elsewhere = format!("sha256:{}", "cd".repeat(32));
+        let target = cache.name(&engine, &elsewhere);
+        fs::copy(folder.path().join(&name), folder.path().join(target)).unwrap();
+        assert!(cache.component(&engine, &elsewhere, b"no component").is_err());
+
+        let mut config = wasmtime::Config::new();
+        config.epoch_interruption(true);
+        assert!(!is_taken(&cache, &Engine::new(&config).unwrap()));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_key_that_others_can_read_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        Compiled::open(folder.path()).unwrap();
+        let key = folder.path().join("key");
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
+        let refused = Compiled::open(folder.path()).unwrap_err();
+        assert!(refused.to_string().contains("mode 600"), "{refused}");
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+        fs::write(&key, "short").unwrap();
+        assert!(Compiled::open(folder.path()).unwrap_err().to_string().contains("32 bytes"));
+    }
+
+    #[test]
+    fn the_oldest_go_when_there_are_too_many() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Compiled::open(folder.path()).unwrap();
+        for n in 0..MOST + 3 {
+            fs::write(folder.path().join(format!("{n:04}.cwasm")), "x").unwrap();
+        }
+        cache.sweep().unwrap();
+        let left = fs::read_dir(folder.path()).unwrap().count();
+        assert_eq!(left, MOST + 1, "and the key");
+    }
+}
