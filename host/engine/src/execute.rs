@@ -23,7 +23,7 @@ use crate::{
     nonfinite,
     plan::{MOST_PRODUCTS, Phase, Plan, Product, Slot, Work},
     program::{self, Activation, Attention, Head, Layout, Pooling},
-    reference::pool as pool_rows,
+    reference::{pool as pool_rows, position_scale},
     weights::Weights,
 };
 use elementwise::{by_rows, by_rows_from};
@@ -279,6 +279,13 @@ impl Model<'_> {
             &Work::Scale { x, factor, width, out } => {
                 arena.copy(x, out, n * width)?;
                 ops::scale(arena.slot_mut(out, n * width)?, factor);
+            }
+            &Work::PositionScale { x, factor, length, width, out } => {
+                arena.copy(x, out, n * width)?;
+                let data = arena.slots.get_mut(out).ok_or_else(missing)?;
+                for (row, position) in data.chunks_exact_mut(width).zip(&arena.positions) {
+                    ops::scale(row, position_scale(factor, length, *position));
+                }
             }
             &Work::Slice { x, width, start, length, heads, out } => {
                 let (x, out) = arena.pair(x, n * width, out, n * length * heads)?;

@@ -213,6 +213,15 @@ impl Pass<'_> {
             &Op::Activation(kind) => self.input(step, 0)?.map(|x| activate(kind, x)),
             Op::Add => self.input(step, 0)?.zip(self.input(step, 1)?, |a, b| a + b),
             &Op::Scale(factor) => self.input(step, 0)?.map(|x| x * factor),
+            &Op::PositionScale { factor, length } => {
+                let x = self.input(step, 0)?;
+                let rows = x.iter().enumerate();
+                let data = rows.flat_map(|(position, row)| {
+                    let by = position_scale(factor, length, position);
+                    row.iter().map(move |x| x * by)
+                });
+                Rows { width: x.width, data: data.collect() }
+            }
             &Op::Slice { start, length, heads } => {
                 let x = self.input(step, 0)?;
                 let parts = x.data.chunks_exact(x.width / heads);
@@ -416,6 +425,11 @@ impl Pass<'_> {
         }
         Ok(out)
     }
+}
+
+/// `1 + factor · ln(1 + ⌊position / length⌋)`.
+pub(crate) fn position_scale(factor: f32, length: usize, position: usize) -> f32 {
+    1.0 + factor * ((position / length.max(1)) as f32).ln_1p()
 }
 
 /// One vector from rows.

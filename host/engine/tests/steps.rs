@@ -147,6 +147,7 @@ fn model(quant: Quant) -> (Tiny, Program) {
     let turned = slice(&mut p, q, 32, 8, 4);
     let q = p.op("concat", &[inner, turned], vec![int("heads", 4)]);
     let q = turn(&mut p, q, 4, 40, 32);
+    let q = p.op("position-scale", &[q], vec![float("factor", 0.3), int("length", 7)]);
     let both = linear(&mut p, h, "latent");
     let kv = turn(&mut p, both, 1, 40, 32);
     p.kv(vec![int("kv-heads", 1), int("head-dim", 40)]);
@@ -465,6 +466,12 @@ const FAULTS: &[(&str, Spoil, Code, &str)] = &[
         |p| set(p, "head-linear", int("heads", 2)),
         BAD,
         "`into`|[64, 32, 2]",
+    ),
+    (
+        "a stretch of nothing",
+        |p| set(p, "position-scale", int("length", 0)),
+        BAD,
+        "`length`|found 0",
     ),
     ("slice beyond a part", |p| set(p, "slice", int("length", 161)), BAD, "columns|0..161"),
     ("rope beyond the head", |p| set(p, "rope", int("offset", 34)), BAD, "`dims`|up to 6"),

@@ -64,7 +64,8 @@ impl Shape {
             layers: if matches!(family, Family::Gemma3) { 7 } else { 4 },
             width: 256,
             heads: 4,
-            kv_heads: 2,
+            // llama.cpp reads OLMoE with as many.
+            kv_heads: if matches!(family, Family::Olmoe) { 4 } else { 2 },
             head_dim: 64,
             feed_forward: 512,
             vocabulary: 1536,

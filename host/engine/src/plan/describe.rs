@@ -143,6 +143,9 @@ impl Plan {
             }
             Work::Add { a, b, out, .. } => ("add", format!("b{a} + b{b} → b{out}")),
             Work::Scale { x, factor, out, .. } => ("scale", format!("b{x} · {factor} → b{out}")),
+            Work::PositionScale { x, factor, length, out, .. } => {
+                ("position-scale", format!("b{x} by {factor} every {length} tokens → b{out}"))
+            }
             Work::Slice { x, start, length, heads, out, .. } => {
                 let parts = if *heads > 1 { format!(" of {heads} heads") } else { String::new() };
                 ("slice", format!("b{x} {start}..{}{parts} → b{out}", start + length))

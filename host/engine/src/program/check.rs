@@ -171,8 +171,8 @@ impl<'a> Checker<'a> {
             "delta-rule" => 5,
             "glu" | "add" | "concat" => 2,
             "position-embed" | "segment-embed" | "rms-norm" | "layer-norm" | "linear"
-            | "head-linear" | "rope" | "activation" | "scale" | "slice" | "conv" | "moe"
-            | "head" | "pool" => 1,
+            | "head-linear" | "rope" | "activation" | "scale" | "position-scale" | "slice"
+            | "conv" | "moe" | "head" | "pool" => 1,
             other => {
                 let known = "an op of docs/program.md";
                 return Err(Fault::unknown("op", known, format!("`{other}`")));
@@ -311,6 +311,11 @@ impl<'a> Checker<'a> {
                 (Op::Add, x)
             }
             "scale" => (Op::Scale(a.float("factor")? as f32), x),
+            "position-scale" => {
+                let factor = a.positive("factor")? as f32;
+                let length = a.count("length", limits::CONTEXT)?;
+                (Op::PositionScale { factor, length }, x)
+            }
             "slice" => {
                 let start = a.offset("start", limits::WIDTH)?;
                 let length = a.count("length", limits::WIDTH)?;

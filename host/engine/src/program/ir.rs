@@ -412,6 +412,13 @@ pub enum Op {
     Add,
     /// Product with a number.
     Scale(f32),
+    /// Product with `1 + factor · ln(1 + ⌊position / length⌋)`.
+    PositionScale {
+        /// Growth.
+        factor: f32,
+        /// Tokens of a stretch that is scaled alike.
+        length: usize,
+    },
     /// Columns `start .. start + length` of each of `heads` equal parts.
     Slice {
         /// First column.
@@ -467,6 +474,7 @@ impl Op {
             Self::Activation(_) => "activation",
             Self::Add => "add",
             Self::Scale(_) => "scale",
+            Self::PositionScale { .. } => "position-scale",
             Self::Slice { .. } => "slice",
             Self::Concat { .. } => "concat",
             Self::HeadLinear { .. } => "head-linear",

@@ -29,12 +29,12 @@ impl Family for DeepSeek {
                  again to get attn_k_b and attn_v_b",
             ));
         }
-        if model.find_f64("{arch}.attention.temperature_scale")?.is_some_and(|by| by != 0.0) {
-            return Err(Error::unsupported(
-                "architecture deepseek2: attention.temperature_scale, queries scaled by their \
-                 position, is not in the step vocabulary",
-            ));
-        }
+        let growth = match model.find_f64("{arch}.attention.temperature_scale")? {
+            Some(factor) if factor != 0.0 => {
+                Some((factor, model.u32("{arch}.attention.temperature_length")?))
+            }
+            _ => None,
+        };
         let eps = model.f64("{arch}.attention.layer_norm_rms_epsilon")?;
         let heads = model.u32("{arch}.attention.head_count")?;
         let key = model.u32("{arch}.attention.key_length_mla")?;
@@ -47,15 +47,14 @@ impl Family for DeepSeek {
         if let Scaling::Yarn { factor, attention_factor, .. } = &mut rope.scaling {
             // The converter writes a tenth of the factor; DeepSeek scales scores and not the angles.
             let multiplier = model.find_f64("{arch}.rope.scaling.yarn_log_multiplier")?;
-            let growth = ln(*factor);
-            if let Some(multiplier) = multiplier.filter(|by| *by != 0.0) {
-                let magnitude = 1.0 + multiplier * growth;
-                scale *= magnitude * magnitude;
-                *attention_factor /= 1.0 + 0.1 * growth;
+            let stretch = ln(*factor);
+            let magnitude = if let Some(multiplier) = multiplier.filter(|by| *by != 0.0) {
+                *attention_factor /= 1.0 + 0.1 * stretch;
+                1.0 + multiplier * stretch
             } else {
-                let magnitude = 1.0 + 0.1 * growth;
-                scale *= magnitude * magnitude;
-            }
+                1.0 + 0.1 * stretch
+            };
+            scale *= magnitude * magnitude;
         }
         let attention = Attention {
             heads,
@@ -83,7 +82,10 @@ impl Family for DeepSeek {
             };
             let q_plain = l.head_linear(l.slice_heads(q, heads, 0, plain), "attn_k_b", heads);
             let q_turned = l.rope(l.slice_heads(q, heads, plain, turned), heads, &rope);
-            let q = l.concat(q_plain, q_turned, heads);
+            let mut q = l.concat(q_plain, q_turned, heads);
+            if let Some((factor, length)) = growth {
+                q = l.position_scale(q, factor, length);
+            }
 
             let both = l.linear(h, "attn_kv_a_mqa");
             let found = l.rms_norm(l.slice(both, 0, latent), "attn_kv_a_norm", eps);

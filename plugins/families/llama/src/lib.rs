@@ -1,15 +1,15 @@
 //! The Llama family: Llama 1 to 3.3, SmolLM and SmolLM2, Mistral, Mixtral, and whatever else a
-//! converter files under `general.architecture = llama`; SmolLM 3 (`smollm3`) and Mistral Small
-//! and Ministral (`mistral3`).
+//! converter files under `general.architecture = llama`; SmolLM 3 (`smollm3`), Mistral Small and
+//! Ministral (`mistral3`), InternLM 2 (`internlm2`) and ERNIE 4.5 (`ernie4_5`).
 //!
 //! Pre-norm blocks, rotary embedding of neighbouring pairs, grouped-query attention, SwiGLU. What
 //! differs between members is in the file: `rope_freqs.weight` (Llama 3.1 and later), an output
 //! matrix or the embedding in its place, biases, a sliding window, experts. SmolLM 3 does not turn
-//! query and key in every fourth layer. Of `mistral3`, files that scale queries by their position
-//! (`attention.temperature_scale`) are refused: the step vocabulary does not spell it.
+//! query and key in every fourth layer. Ministral 3 makes queries grow with their position, and has
+//! YaRN scale scores less than usual.
 #![cfg_attr(target_arch = "wasm32", no_std)]
 
-use gristmill_plugin::prelude::*;
+use gristmill_plugin::{ln, prelude::*};
 
 /// The family.
 #[derive(Debug)]
@@ -19,22 +19,29 @@ gristmill_plugin::export_family!(Llama);
 
 impl Family for Llama {
     fn matches(model: &Metadata) -> Option<&'static str> {
-        matches!(&*model.architecture, "llama" | "smollm3" | "mistral3").then_some("llama")
+        let known = ["llama", "smollm3", "mistral3", "internlm2", "ernie4_5"];
+        known.contains(&&*model.architecture).then_some("llama")
     }
 
     fn architecture(model: &Metadata) -> Result<Program> {
-        if model.find_f64("{arch}.attention.temperature_scale")?.is_some_and(|by| by != 0.0) {
-            return Err(Error::unsupported(format!(
-                "architecture {}: attention.temperature_scale, queries scaled by their position, is \
-                 not in the step vocabulary",
-                model.architecture
-            )));
-        }
         let eps = model.f64("{arch}.attention.layer_norm_rms_epsilon")?;
         let window = model.find_u32("{arch}.attention.sliding_window")?;
         let attention = Attention::of(model)?.windowed(window);
-        let rope = Rope::of(model, Layout::Interleaved, attention.head_dim)?;
+        let mut rope = Rope::of(model, Layout::Interleaved, attention.head_dim)?;
+        let less = model.find_f64("{arch}.rope.scaling.yarn_log_multiplier")?;
+        if let (Scaling::Yarn { factor, attention_factor, .. }, Some(less)) =
+            (&mut rope.scaling, less)
+        {
+            *attention_factor /= 1.0 + 0.1 * less * ln(*factor);
+        }
         let moe = Moe::of(model)?;
+        // The trained context is also the stretch in which queries are alike.
+        let growth = match model.find_f64("{arch}.attention.temperature_scale")? {
+            Some(factor) if factor != 0.0 => {
+                Some((factor, model.u32("{arch}.rope.scaling.original_context_length")?))
+            }
+            _ => None,
+        };
 
         let p = Builder::new(model)?;
         let mut x = p.embed("token_embd");
@@ -45,7 +52,10 @@ impl Family for Llama {
             let (q, k, v) = l.qkv(h, &attention);
             let turns = model.architecture != "smollm3" || (layer + 1) % 4 != 0;
             let turn = |x, heads| if turns { l.rope(x, heads, &rope) } else { x };
-            let (q, k) = (turn(q, attention.heads), turn(k, attention.kv_heads));
+            let (mut q, k) = (turn(q, attention.heads), turn(k, attention.kv_heads));
+            if let Some((factor, length)) = growth {
+                q = l.position_scale(q, factor, length);
+            }
             let h = l.attention(q, k, v, &attention);
             x = l.add(x, l.linear(h, "attn_output"));
 

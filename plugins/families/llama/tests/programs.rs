@@ -118,6 +118,40 @@ fn what_other_members_have_is_read_off_the_file() {
 }
 
 #[test]
+fn others_of_the_block_differ_in_little() {
+    let named = |architecture: &str| {
+        let mut model = smollm2(4);
+        for (key, _) in &mut model.keys {
+            *key = key.replace("llama.", &format!("{architecture}."));
+        }
+        model.architecture = architecture.into();
+        model
+    };
+    for (architecture, ropes) in
+        [("smollm3", 6), ("mistral3", 8), ("internlm2", 8), ("ernie4_5", 8)]
+    {
+        let model = named(architecture);
+        assert_eq!(Llama::matches(&model), Some("llama"));
+        let program = Llama::architecture(&model).unwrap();
+        assert_eq!(counts(&program).get("rope"), Some(&ropes), "{architecture}");
+    }
+    // Ministral 3: queries grow, and scores less than YaRN has it.
+    let model = named("mistral3")
+        .with("{arch}.attention.temperature_scale", 0.1)
+        .with("{arch}.rope.scaling.type", "yarn")
+        .with("{arch}.rope.scaling.factor", 16.0)
+        .with("{arch}.rope.scaling.original_context_length", 16384)
+        .with("{arch}.rope.scaling.yarn_log_multiplier", 1.0);
+    let program = Llama::architecture(&model).unwrap();
+    assert_eq!(counts(&program).get("position-scale"), Some(&4));
+    assert_eq!(attribute(&program, "position-scale", "length")[0], &Attribute::Int(16384));
+    let Attribute::Float(factor) = attribute(&program, "rope", "attention-factor")[0] else {
+        panic!("a number")
+    };
+    assert!((factor * (1.0 + 0.1 * 16.0_f64.ln()) - 1.0).abs() < 1e-12);
+}
+
+#[test]
 fn mixtral_has_experts() {
     let mut model = smollm2(1).with("llama.expert_count", 8).with("llama.expert_used_count", 2);
     model
@@ -175,7 +209,7 @@ fn what_is_missing_or_wrong_is_named() {
         assert_eq!((&*error.code, &*error.message), ("invalid-request", why));
     }
     let error =
-        Llama::architecture(&smollm2(1).with("llama.rope.scaling.type", "longrope")).unwrap_err();
+        Llama::architecture(&smollm2(1).with("llama.rope.scaling.type", "dynamic")).unwrap_err();
     assert_eq!(error.code, "unsupported");
 }
 

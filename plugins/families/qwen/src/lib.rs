@@ -1,5 +1,5 @@
 //! The Qwen family: Qwen 2 and 2.5 (`qwen2`), Qwen 3 (`qwen3`) and their mixtures of experts
-//! (`qwen2moe`, `qwen3moe`).
+//! (`qwen2moe`, `qwen3moe`); Seed-OSS (`seed_oss`), which is Qwen 2 with a norm by another name.
 //!
 //! Llama's block with rotary embedding of half against half. Qwen 2 has biases on query, key and
 //! value; Qwen 3 has a norm on each head of query and key instead. The experts of `qwen2moe` are
@@ -16,8 +16,8 @@ gristmill_plugin::export_family!(Qwen);
 
 impl Family for Qwen {
     fn matches(model: &Metadata) -> Option<&'static str> {
-        matches!(&*model.architecture, "qwen2" | "qwen3" | "qwen2moe" | "qwen3moe")
-            .then_some("qwen")
+        let known = ["qwen2", "qwen3", "qwen2moe", "qwen3moe", "seed_oss"];
+        known.contains(&&*model.architecture).then_some("qwen")
     }
 
     fn architecture(model: &Metadata) -> Result<Program> {
@@ -44,7 +44,8 @@ impl Family for Qwen {
             let h = l.attention(q, k, v, &attention);
             x = l.add(x, l.linear(h, "attn_output"));
 
-            let h = l.rms_norm(x, "ffn_norm", eps);
+            let seed = model.architecture == "seed_oss";
+            let h = l.rms_norm(x, if seed { "post_attention_norm" } else { "ffn_norm" }, eps);
             x = l.add(x, l.feed_forward(h, moe.as_ref(), Activation::Silu));
         }
         let h = p.rms_norm(x, "output_norm", eps);
@@ -53,7 +54,12 @@ impl Family for Qwen {
 
     fn speak(model: &Metadata) -> Result<Dialect> {
         let template = model.template()?;
-        let reasoning = Span::think(template);
+        let seed = template.contains("<seed:think>").then(|| Span {
+            open: "<seed:think>".to_owned(),
+            close: "</seed:think>".to_owned(),
+            open_at_start: false,
+        });
+        let reasoning = seed.or_else(|| Span::think(template));
         let tools = if template.contains("<function=") {
             // Qwen 3 Coder writes tags instead of JSON.
             Some(ToolFormat::new("<tool_call>", "</tool_call>", "xml", "function", "parameter"))
@@ -70,7 +76,7 @@ impl Family for Qwen {
             _ => Sampling::default(),
         };
         Ok(Dialect {
-            stops: Dialect::stops_in(template, &["<|im_end|>"]),
+            stops: Dialect::stops_in(template, &["<|im_end|>", "<seed:eos>"]),
             reasoning,
             tools,
             defaults: Sampling::of(model)?.or(usual),

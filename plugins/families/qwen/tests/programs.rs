@@ -109,6 +109,24 @@ fn each_generation_is_its_program() {
 }
 
 #[test]
+fn seed_oss_has_a_norm_by_another_name() {
+    let mut model = qwen("qwen2", 1);
+    for (key, _) in &mut model.keys {
+        *key = key.replace("qwen2.", "seed_oss.");
+    }
+    for tensor in &mut model.tensors {
+        tensor.name = tensor.name.replace("ffn_norm", "post_attention_norm");
+    }
+    model.architecture = "seed_oss".into();
+    let program = Qwen::architecture(&model).unwrap();
+    reads_everything(&model, &program);
+    let template = "<seed:think></seed:think><seed:eos>";
+    let dialect = Qwen::speak(&model.with("tokenizer.chat_template", template)).unwrap();
+    assert_eq!(dialect.reasoning.unwrap().close, "</seed:think>");
+    assert_eq!(dialect.stops, ["<seed:eos>"]);
+}
+
+#[test]
 fn what_it_does_not_define_is_refused_by_name() {
     assert_eq!(Qwen::matches(&Metadata::new("qwen3next")), None);
 

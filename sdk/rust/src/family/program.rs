@@ -331,6 +331,12 @@ impl<'m> Builder<'m> {
         self.step("scale", &[x], vec![float("factor", factor)])
     }
 
+    /// `x · (1 + factor · ln(1 + ⌊position / length⌋))`: queries that grow with their position.
+    #[must_use]
+    pub fn position_scale(&self, x: Operand, factor: f64, length: u32) -> Operand {
+        self.step("position-scale", &[x], vec![float("factor", factor), int("length", length)])
+    }
+
     /// Columns `start .. start + length` of each row.
     #[must_use]
     pub fn slice(&self, x: Operand, start: u32, length: u32) -> Operand {

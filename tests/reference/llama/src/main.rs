@@ -43,8 +43,9 @@ fn main() -> Result<()> {
         .with_n_ctx(NonZeroU32::new(length.next_multiple_of(256)))
         .with_n_batch(length)
         .with_n_ubatch(length)
-        .with_n_threads(2)
-        .with_n_threads_batch(2);
+        // Small models: on a busy machine they wait longer at barriers than they compute.
+        .with_n_threads(1)
+        .with_n_threads_batch(1);
     match mode.as_str() {
         "usual" => {}
         "exact" => {

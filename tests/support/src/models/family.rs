@@ -69,6 +69,14 @@ pub enum Family {
     Qwen3Next,
     /// The same, dense, with keys shared in turns.
     Qwen35,
+    /// The same with experts.
+    Qwen35Moe,
+    /// Llama's block by other names.
+    InternLm2,
+    /// The same.
+    Ernie45,
+    /// Qwen 2's block with a norm by another name.
+    SeedOss,
 }
 
 /// What is normed of q and k.
@@ -83,7 +91,7 @@ use Family as F;
 
 impl Family {
     /// All of them.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 33] = [
         F::Llama,
         F::Mixtral,
         F::SmolLm3,
@@ -113,6 +121,10 @@ impl Family {
         F::Lfm2Moe,
         F::Qwen3Next,
         F::Qwen35,
+        F::Qwen35Moe,
+        F::InternLm2,
+        F::Ernie45,
+        F::SeedOss,
     ];
 
     /// `general.architecture`.
@@ -144,6 +156,10 @@ impl Family {
             F::Lfm2Moe => "lfm2moe",
             F::Qwen3Next => "qwen3next",
             F::Qwen35 => "qwen35",
+            F::Qwen35Moe => "qwen35moe",
+            F::InternLm2 => "internlm2",
+            F::Ernie45 => "ernie4_5",
+            F::SeedOss => "seed_oss",
         }
     }
 
@@ -176,6 +192,7 @@ impl Family {
                 | F::GraniteMoe
                 | F::Lfm2Moe
                 | F::Qwen3Next
+                | F::Qwen35Moe
         )
     }
 
@@ -185,7 +202,8 @@ impl Family {
             F::Qwen2 | F::Qwen2Moe | F::Qwen3 | F::Qwen3Moe | F::Qwen3Next => {
                 Vocabulary::ByteLevel("qwen2")
             }
-            F::Qwen35 => Vocabulary::ByteLevel("qwen35"),
+            F::Qwen35 | F::Qwen35Moe => Vocabulary::ByteLevel("qwen35"),
+            F::SeedOss => Vocabulary::ByteLevel("seed-coder"),
             F::Lfm2 | F::Lfm2Moe => Vocabulary::ByteLevel("lfm2"),
             F::Mistral3 => Vocabulary::ByteLevel("tekken"),
             F::Phi3 | F::Phi3Long | F::Olmo2 | F::Olmo3 => Vocabulary::ByteLevel("dbrx"),
@@ -197,7 +215,9 @@ impl Family {
             F::Granite | F::GraniteMoe => Vocabulary::ByteLevel("refact"),
             F::CommandR | F::Cohere2 => Vocabulary::ByteLevel("command-r"),
             F::StarCoder2 => Vocabulary::ByteLevel("starcoder"),
-            F::Llama | F::Mixtral | F::SmolLm3 => Vocabulary::ByteLevel("llama-bpe"),
+            F::Llama | F::Mixtral | F::SmolLm3 | F::InternLm2 | F::Ernie45 => {
+                Vocabulary::ByteLevel("llama-bpe")
+            }
         }
     }
 
@@ -206,7 +226,7 @@ impl Family {
             F::Qwen3 | F::Qwen3Moe | F::Gemma3 | F::Glm4Moe | F::Lfm2 | F::Lfm2Moe => {
                 HeadNorm::Head
             }
-            F::Qwen3Next | F::Qwen35 => HeadNorm::Head,
+            F::Qwen3Next | F::Qwen35 | F::Qwen35Moe => HeadNorm::Head,
             F::Olmo2 | F::Olmo3 | F::Olmoe => HeadNorm::Whole,
             _ => HeadNorm::None,
         }
@@ -214,7 +234,10 @@ impl Family {
 
     /// Biases on q, k and v.
     const fn biased(self) -> bool {
-        matches!(self, F::Qwen2 | F::Qwen2Moe | F::Glm4 | F::Glm4Moe | F::GptOss | F::StarCoder2)
+        matches!(
+            self,
+            F::Qwen2 | F::Qwen2Moe | F::Glm4 | F::Glm4Moe | F::GptOss | F::StarCoder2 | F::SeedOss
+        )
     }
 
     const fn gemma(self) -> bool {
@@ -238,7 +261,7 @@ impl Family {
     const fn recurs(self, layer: u32) -> bool {
         match self {
             F::Lfm2 | F::Lfm2Moe => layer % 3 != 2,
-            F::Qwen3Next | F::Qwen35 => layer % 4 != 3,
+            F::Qwen3Next | F::Qwen35 | F::Qwen35Moe => layer % 4 != 3,
             _ => false,
         }
     }
@@ -309,7 +332,7 @@ impl List<'_> {
             self.matrix("attn_qkv", &[width, q + 2 * kv], 1.7);
         } else {
             // Beside the query stands the gate of what attention finds.
-            let gated = matches!(family, F::Qwen3Next | F::Qwen35);
+            let gated = matches!(family, F::Qwen3Next | F::Qwen35 | F::Qwen35Moe);
             let q = if gated { 2 * q } else { q };
             for (stem, rows, by) in [("attn_q", q, 2.0), ("attn_k", kv, 2.0), ("attn_v", kv, 1.0)] {
                 self.matrix(stem, &[width, rows], by);
@@ -408,13 +431,14 @@ impl List<'_> {
     fn experts(&mut self) {
         let Shape { family, width, experts, expert_feed_forward: ff, .. } = *self.shape;
         let biased = family == F::GptOss;
-        // Choices are clear: an expert that rounding brings in or keeps out weighs little after a
-        // softmax of wide scores, and sigmoids are not driven to where all are one.
+        // An expert that rounding brings in or keeps out must not drown what rounding does
+        // elsewhere: after a softmax of wide scores it weighs little, and where sigmoids weigh near
+        // equals alike, experts add little.
         let sigmoid = matches!(family, F::Glm4Moe | F::DeepSeek3 | F::Lfm2Moe);
         self.matrix("ffn_gate_inp", &[width, experts], if sigmoid { 1.0 } else { 4.0 });
         self.matrix("ffn_gate_exps", &[width, ff, experts], 1.0);
         self.matrix("ffn_up_exps", &[width, ff, experts], 1.0);
-        self.matrix("ffn_down_exps", &[ff, width, experts], 2.0);
+        self.matrix("ffn_down_exps", &[ff, width, experts], if sigmoid { 0.5 } else { 2.0 });
         if biased {
             self.bias("ffn_gate_inp", &[experts]);
             self.bias("ffn_gate_exps", &[ff, experts]);
@@ -424,13 +448,14 @@ impl List<'_> {
         if matches!(family, F::Glm4Moe | F::DeepSeek3 | F::Lfm2Moe) {
             self.bias("exp_probs_b", &[experts]);
         }
-        if matches!(family, F::Qwen2Moe | F::Qwen3Next) {
+        if matches!(family, F::Qwen2Moe | F::Qwen3Next | F::Qwen35Moe) {
             self.matrix("ffn_gate_inp_shexp", &[width], 1.0);
         }
         if matches!(
             family,
             F::Qwen2Moe
                 | F::Qwen3Next
+                | F::Qwen35Moe
                 | F::Glm4Moe
                 | F::DeepSeek3
                 | F::DeepSeek2Lite
@@ -462,7 +487,10 @@ pub(super) fn tensors(shape: &Shape) -> Vec<Made> {
     }
     let behind = matches!(family, F::Gemma2 | F::Gemma3 | F::Glm4 | F::Olmo2 | F::Olmo3);
     // The norm before the feed-forward by another name.
-    let renamed = matches!(family, F::GptOss | F::Glm4Moe | F::Qwen3Next | F::Qwen35);
+    let renamed = matches!(
+        family,
+        F::GptOss | F::Glm4Moe | F::Qwen3Next | F::Qwen35 | F::Qwen35Moe | F::SeedOss
+    );
     let before = !matches!(family, F::Olmo2 | F::Olmo3);
     for layer in 0..shape.layers + family.ahead() {
         list.layer = Some(layer);
@@ -506,7 +534,10 @@ pub(super) fn describe(shape: &Shape, name: &str, file: &mut File<'_>) -> Result
     set("block_count", Value::U32(shape.layers + family.ahead()));
     set("context_length", Value::U32(shape.context));
     set("embedding_length", Value::U32(shape.width));
-    set("feed_forward_length", Value::U32(shape.feed_forward));
+    // Where experts have no width of their own they have the layer's.
+    let narrow = matches!(family, F::Mixtral | F::Olmoe | F::GraniteMoe);
+    let ff = if narrow { shape.expert_feed_forward } else { shape.feed_forward };
+    set("feed_forward_length", Value::U32(ff));
     set("attention.head_count", Value::U32(shape.heads));
     let (kv_heads, key, value) = if family.latent() {
         (1, LATENT + TURNED, LATENT)
@@ -533,10 +564,6 @@ pub(super) fn describe(shape: &Shape, name: &str, file: &mut File<'_>) -> Result
         set("expert_count", Value::U32(shape.experts));
         set("expert_used_count", Value::U32(shape.active));
         set("expert_feed_forward_length", Value::U32(shape.expert_feed_forward));
-        // Where experts have no width of their own they have the layer's.
-        if matches!(family, F::Mixtral | F::Olmoe | F::GraniteMoe) {
-            set("feed_forward_length", Value::U32(shape.expert_feed_forward));
-        }
     }
     let yarn = |set: &mut dyn FnMut(&str, Value), factor: f32| {
         set("rope.scaling.type", Value::text("yarn"));
@@ -550,6 +577,8 @@ pub(super) fn describe(shape: &Shape, name: &str, file: &mut File<'_>) -> Result
         }
         F::Mistral3 => {
             set("rope.dimension_count", Value::U32(shape.head_dim));
+            set("attention.temperature_scale", Value::F32(0.1));
+            set("rope.scaling.yarn_log_multiplier", Value::F32(0.7));
             yarn(&mut set, 4.0);
         }
         F::Gemma2 => {
@@ -592,6 +621,8 @@ pub(super) fn describe(shape: &Shape, name: &str, file: &mut File<'_>) -> Result
             yarn(&mut set, 40.0);
             set("rope.scaling.yarn_log_multiplier", Value::F32(0.1));
             if family == F::DeepSeek3 {
+                set("attention.temperature_scale", Value::F32(0.1));
+                set("attention.temperature_length", Value::U32(64));
                 set("attention.q_lora_rank", Value::U32(LATENT_QUERY));
                 set("expert_weights_norm", Value::Bool(true));
                 set("expert_gating_func", Value::U32(2));
@@ -627,22 +658,24 @@ pub(super) fn describe(shape: &Shape, name: &str, file: &mut File<'_>) -> Result
             set("expert_gating_func", Value::U32(2));
             set("expert_weights_norm", Value::Bool(true));
         }
-        F::Qwen3Next | F::Qwen35 => {
+        F::Qwen3Next | F::Qwen35 | F::Qwen35Moe => {
             set("rope.dimension_count", Value::U32(shape.head_dim / 2));
             set("ssm.conv_kernel", Value::U32(4));
             set("ssm.inner_size", Value::U32(DELTA_HEADS * DELTA_DIM));
             set("ssm.state_size", Value::U32(DELTA_DIM));
             set("ssm.time_step_rank", Value::U32(DELTA_HEADS));
             set("ssm.group_count", Value::U32(DELTA_KEYS));
-            if family == F::Qwen3Next {
+            if shape.experts > 0 {
                 set("expert_shared_feed_forward_length", Value::U32(shape.expert_feed_forward));
-            } else {
+            }
+            if family != F::Qwen3Next {
                 set("rope.dimension_sections", Value::ints([6, 5, 5, 0]));
             }
         }
         F::Qwen2Moe => {
             set("expert_shared_feed_forward_length", Value::U32(shape.expert_feed_forward));
         }
+        F::InternLm2 | F::Ernie45 | F::SeedOss => {}
         F::Qwen2 | F::Qwen3 | F::Qwen3Moe | F::Olmo2 | F::Olmoe | F::StarCoder2 | F::Lfm2 => {}
     }
     family.vocabulary().describe(file, shape.vocabulary as usize)
