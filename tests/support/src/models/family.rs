@@ -619,7 +619,8 @@ pub(super) fn describe(shape: &Shape, name: &str, file: &mut File<'_>) -> Result
             set("expert_weights_scale", Value::F32(2.0));
             set("vocab_size", Value::U32(shape.vocabulary));
             yarn(&mut set, 40.0);
-            set("rope.scaling.yarn_log_multiplier", Value::F32(0.1));
+            let multiplier = if family == F::DeepSeek3 { 0.1 } else { 0.0707 };
+            set("rope.scaling.yarn_log_multiplier", Value::F32(multiplier));
             if family == F::DeepSeek3 {
                 set("attention.temperature_scale", Value::F32(0.1));
                 set("attention.temperature_length", Value::U32(64));
@@ -628,8 +629,6 @@ pub(super) fn describe(shape: &Shape, name: &str, file: &mut File<'_>) -> Result
                 set("expert_gating_func", Value::U32(2));
                 set("expert_group_count", Value::U32(4));
                 set("expert_group_used_count", Value::U32(2));
-            } else {
-                set("rope.scaling.yarn_log_multiplier", Value::F32(0.0707));
             }
         }
         F::Olmo3 => {
