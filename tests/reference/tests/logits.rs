@@ -230,7 +230,6 @@ fn gpt_oss_in_mxfp4() {
 fn latent_attention() {
     made(Family::DeepSeek3, "q6_k", false);
     made(Family::DeepSeek3, "q4_k_m", false);
-    made(Family::DeepSeek2Lite, "q5_k_m", false);
 }
 
 #[test]

@@ -43,8 +43,6 @@ pub enum Family {
     GptOss,
     /// DeepSeek V3: latent attention, experts in groups.
     DeepSeek3,
-    /// DeepSeek V2 Lite: latent attention without a latent query.
-    DeepSeek2Lite,
     /// OLMo 2: norms behind, and over whole q and k.
     Olmo2,
     /// OLMo 3: OLMo 2 with windows and `YaRN`.
@@ -91,7 +89,7 @@ use Family as F;
 
 impl Family {
     /// All of them.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 32] = [
         F::Llama,
         F::Mixtral,
         F::SmolLm3,
@@ -108,7 +106,6 @@ impl Family {
         F::Glm4Moe,
         F::GptOss,
         F::DeepSeek3,
-        F::DeepSeek2Lite,
         F::Olmo2,
         F::Olmo3,
         F::Olmoe,
@@ -144,7 +141,7 @@ impl Family {
             F::Glm4 => "glm4",
             F::Glm4Moe => "glm4moe",
             F::GptOss => "gpt-oss",
-            F::DeepSeek3 | F::DeepSeek2Lite => "deepseek2",
+            F::DeepSeek3 => "deepseek2",
             F::Olmo2 | F::Olmo3 => "olmo2",
             F::Olmoe => "olmoe",
             F::Granite => "granite",
@@ -170,7 +167,6 @@ impl Family {
             F::Mixtral => "mixtral",
             F::Phi3Long => "phi3-long",
             F::DeepSeek3 => "deepseek3",
-            F::DeepSeek2Lite => "deepseek2-lite",
             F::Olmo3 => "olmo3",
             other => other.architecture(),
         }
@@ -187,7 +183,6 @@ impl Family {
                 | F::Glm4Moe
                 | F::GptOss
                 | F::DeepSeek3
-                | F::DeepSeek2Lite
                 | F::Olmoe
                 | F::GraniteMoe
                 | F::Lfm2Moe
@@ -210,7 +205,6 @@ impl Family {
             F::Glm4 | F::Glm4Moe => Vocabulary::ByteLevel("glm4"),
             F::GptOss => Vocabulary::ByteLevel("gpt-4o"),
             F::DeepSeek3 => Vocabulary::ByteLevel("deepseek-v3"),
-            F::DeepSeek2Lite => Vocabulary::ByteLevel("deepseek-llm"),
             F::Olmoe => Vocabulary::ByteLevel("olmo"),
             F::Granite | F::GraniteMoe => Vocabulary::ByteLevel("refact"),
             F::CommandR | F::Cohere2 => Vocabulary::ByteLevel("command-r"),
@@ -245,16 +239,12 @@ impl Family {
     }
 
     const fn latent(self) -> bool {
-        matches!(self, F::DeepSeek3 | F::DeepSeek2Lite)
+        matches!(self, F::DeepSeek3)
     }
 
     /// Layers before the first with experts.
     const fn dense_first(self) -> u32 {
-        if matches!(self, F::Glm4Moe | F::DeepSeek3 | F::DeepSeek2Lite | F::Lfm2Moe) {
-            1
-        } else {
-            0
-        }
+        if matches!(self, F::Glm4Moe | F::DeepSeek3 | F::Lfm2Moe) { 1 } else { 0 }
     }
 
     /// Whether a layer has something else in attention's place.
@@ -389,15 +379,11 @@ impl List<'_> {
     }
 
     fn latent(&mut self) {
-        let Shape { family, width, heads, head_dim, .. } = *self.shape;
+        let Shape { width, heads, head_dim, .. } = *self.shape;
         let key = PLAIN + TURNED;
-        if family == F::DeepSeek3 {
-            self.matrix("attn_q_a", &[width, LATENT_QUERY], 1.0);
-            self.norm("attn_q_a_norm", LATENT_QUERY, 1.0);
-            self.matrix("attn_q_b", &[LATENT_QUERY, heads * key], 1.5);
-        } else {
-            self.matrix("attn_q", &[width, heads * key], 1.5);
-        }
+        self.matrix("attn_q_a", &[width, LATENT_QUERY], 1.0);
+        self.norm("attn_q_a_norm", LATENT_QUERY, 1.0);
+        self.matrix("attn_q_b", &[LATENT_QUERY, heads * key], 1.5);
         self.matrix("attn_kv_a_mqa", &[width, LATENT + TURNED], 1.5);
         self.norm("attn_kv_a_norm", LATENT, 1.0);
         self.matrix("attn_k_b", &[PLAIN, LATENT, heads], 1.0);
@@ -453,13 +439,7 @@ impl List<'_> {
         }
         if matches!(
             family,
-            F::Qwen2Moe
-                | F::Qwen3Next
-                | F::Qwen35Moe
-                | F::Glm4Moe
-                | F::DeepSeek3
-                | F::DeepSeek2Lite
-                | F::GraniteMoe
+            F::Qwen2Moe | F::Qwen3Next | F::Qwen35Moe | F::Glm4Moe | F::DeepSeek3 | F::GraniteMoe
         ) {
             self.matrix("ffn_gate_shexp", &[width, ff], 1.0);
             self.matrix("ffn_up_shexp", &[width, ff], 1.0);
@@ -609,7 +589,7 @@ pub(super) fn describe(shape: &Shape, name: &str, file: &mut File<'_>) -> Result
             set("rope.dimension_count", Value::U32(shape.head_dim));
             yarn(&mut set, 32.0);
         }
-        F::DeepSeek3 | F::DeepSeek2Lite => {
+        F::DeepSeek3 => {
             set("attention.key_length_mla", Value::U32(PLAIN + TURNED));
             set("attention.value_length_mla", Value::U32(shape.head_dim));
             set("attention.kv_lora_rank", Value::U32(LATENT));
@@ -619,17 +599,14 @@ pub(super) fn describe(shape: &Shape, name: &str, file: &mut File<'_>) -> Result
             set("expert_weights_scale", Value::F32(2.0));
             set("vocab_size", Value::U32(shape.vocabulary));
             yarn(&mut set, 40.0);
-            let multiplier = if family == F::DeepSeek3 { 0.1 } else { 0.0707 };
-            set("rope.scaling.yarn_log_multiplier", Value::F32(multiplier));
-            if family == F::DeepSeek3 {
-                set("attention.temperature_scale", Value::F32(0.1));
-                set("attention.temperature_length", Value::U32(64));
-                set("attention.q_lora_rank", Value::U32(LATENT_QUERY));
-                set("expert_weights_norm", Value::Bool(true));
-                set("expert_gating_func", Value::U32(2));
-                set("expert_group_count", Value::U32(4));
-                set("expert_group_used_count", Value::U32(2));
-            }
+            set("rope.scaling.yarn_log_multiplier", Value::F32(0.1));
+            set("attention.temperature_scale", Value::F32(0.1));
+            set("attention.temperature_length", Value::U32(64));
+            set("attention.q_lora_rank", Value::U32(LATENT_QUERY));
+            set("expert_weights_norm", Value::Bool(true));
+            set("expert_gating_func", Value::U32(2));
+            set("expert_group_count", Value::U32(4));
+            set("expert_group_used_count", Value::U32(2));
         }
         F::Olmo3 => {
             set("attention.sliding_window", Value::U32(shape.window));
