@@ -1,5 +1,7 @@
 //! Speeds of a model on this machine, measured on the bare forward pass: no sampling, no text.
 
+mod load;
+
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -18,6 +20,8 @@ use crate::{
     program::{Checked, check},
     weights::Weights,
 };
+
+pub use load::{load, pss};
 
 /// A plan with its weights, without an engine around it.
 pub struct Bare {

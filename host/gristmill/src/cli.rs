@@ -42,6 +42,9 @@ enum Command {
         /// The name it gets here
         #[arg(long)]
         name: Option<String>,
+        /// Pack its weights for this machine now, not at its first use
+        #[arg(long)]
+        pack: bool,
     },
     /// Take a model file into the store
     Import {
@@ -53,6 +56,9 @@ enum Command {
         /// Write a checkpoint's weights in this quantization: Q4_K, Q8_0, F16, …
         #[arg(long)]
         quantize: Option<String>,
+        /// Pack its weights for this machine now, not at its first use
+        #[arg(long)]
+        pack: bool,
     },
     /// List the models in the store
     List,
@@ -119,9 +125,12 @@ pub(crate) fn main() -> Result<()> {
     match cli.command {
         Command::Serve { .. } => serve::serve(&settings, &places),
         Command::Run(arguments) => run::run(&settings, &places, arguments),
-        Command::Pull { model, name } => models::pull(&places, &model, name.as_deref()),
-        Command::Import { file, name, quantize } => {
-            models::import(&places, &file, name.as_deref(), quantize.as_deref())
+        Command::Pull { model, name, pack } => {
+            models::pull(&settings, &places, &model, name.as_deref(), pack)
+        }
+        Command::Import { file, name, quantize, pack } => {
+            let quantize = quantize.as_deref();
+            models::import(&settings, &places, &file, name.as_deref(), quantize, pack)
         }
         Command::List => models::list(&places),
         Command::Show { model, program } => models::show(&settings, &places, &model, program),

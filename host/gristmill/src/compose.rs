@@ -159,13 +159,19 @@ async fn source(backend: &dyn Backend) -> Result<Source> {
 
 /// The engine over these families and this store.
 fn engine(settings: &Settings, plugins: &Plugins, store: Arc<Store>) -> Result<Arc<Engine>> {
-    let families = plugins.families(settings)?;
+    Ok(Engine::new(engine_config(settings)?, store, plugins.families(settings)?)?)
+}
+
+/// What the settings say about the engine.
+pub(crate) fn engine_config(settings: &Settings) -> Result<EngineConfig> {
     let mut config = EngineConfig {
         threads: number(settings, "engine.threads"),
         pin: settings.flag("engine.pin"),
         kv_k: cache_type(settings, "engine.kv_k")?,
         kv_v: cache_type(settings, "engine.kv_v")?,
         memory_limit: settings.count("engine.memory_mib").map(|mib| mib << 20),
+        packages: settings.flag("engine.packages"),
+        speculation: speculation(settings)?,
         ..EngineConfig::default()
     };
     if let Some(context) = number(settings, "engine.context") {
@@ -173,7 +179,7 @@ fn engine(settings: &Settings, plugins: &Plugins, store: Arc<Store>) -> Result<A
     }
     config.max_active = number(settings, "engine.max_active").unwrap_or(config.max_active);
     config.max_queued = number(settings, "engine.max_queued").unwrap_or(config.max_queued);
-    Ok(Engine::new(config, store, families)?)
+    Ok(config)
 }
 
 /// The installed model families.
@@ -246,6 +252,14 @@ impl Plugins {
 
 fn number(settings: &Settings, path: &str) -> Option<usize> {
     settings.count(path).and_then(|count| usize::try_from(count).ok())
+}
+
+fn speculation(settings: &Settings) -> Result<bool> {
+    match settings.text("engine.speculation") {
+        None | Some("auto") => Ok(true),
+        Some("off") => Ok(false),
+        Some(found) => Err(anyhow!("engine.speculation: expected auto or off, found {found:?}")),
+    }
 }
 
 fn cache_type(settings: &Settings, path: &str) -> Result<Quant> {

@@ -4,7 +4,7 @@ use std::{path::Path, sync::Arc, time::SystemTime};
 
 use anyhow::{Context, Result};
 use gristmill_core::{Error, program::Value};
-use gristmill_engine::{cache::KvTypes, plan::Plan, program::check};
+use gristmill_engine::{cache::KvTypes, packing, plan::Plan, program::check};
 use gristmill_kernels::Quant;
 use gristmill_models::{
     Gguf,
@@ -18,7 +18,13 @@ use crate::{
 };
 
 /// `gristmill pull`
-pub(crate) fn pull(places: &Places, model: &str, name: Option<&str>) -> Result<()> {
+pub(crate) fn pull(
+    settings: &Settings,
+    places: &Places,
+    model: &str,
+    name: Option<&str>,
+    ahead: bool,
+) -> Result<()> {
     let store = store(places)?;
     let known = catalogue()?
         .iter()
@@ -28,42 +34,69 @@ pub(crate) fn pull(places: &Places, model: &str, name: Option<&str>) -> Result<(
         && found.digest == entry.sha256.to_string()
     {
         println!("{} is here and as published", found.id);
+        return pack(settings, places, &store, &found, ahead);
+    }
+    let found = store.pull(model, name, &mut Bars::new())?;
+    done(&found);
+    pack(settings, places, &store, &found, ahead)
+}
+
+/// Makes a model's package now rather than at its first use.
+fn pack(
+    settings: &Settings,
+    places: &Places,
+    store: &Store,
+    model: &Located,
+    wanted: bool,
+) -> Result<()> {
+    if !wanted {
         return Ok(());
     }
-    done(&store.pull(model, name, &mut Bars::new())?);
+    let families = families(settings, places)?;
+    match packing::ahead(store, &model.id, &*families, &mut Bars::new())? {
+        Some(package) => println!("packed  {}  {}", size(package.size()), package.path().display()),
+        None => println!("nothing of it has a packed layout on this machine"),
+    }
     Ok(())
 }
 
 /// `gristmill import`
 pub(crate) fn import(
+    settings: &Settings,
     places: &Places,
     file: &Path,
     name: Option<&str>,
     quantization: Option<&str>,
+    ahead: bool,
 ) -> Result<()> {
     let source = format!("file:{}", file.display());
     let quantization = quantization
         .map(|name| Quant::from_name(name).with_context(|| format!("no quantization {name:?}")))
         .transpose()?;
-    done(&store(places)?.import_as(&source, name, quantization, &mut Bars::new())?);
-    Ok(())
+    let store = store(places)?;
+    let found = store.import_as(&source, name, quantization, &mut Bars::new())?;
+    done(&found);
+    pack(settings, places, &store, &found, ahead)
 }
 
 /// `gristmill list`
 pub(crate) fn list(places: &Places) -> Result<()> {
-    let models = store(places)?.list()?;
+    let store = store(places)?;
+    let models = store.list()?;
     if models.is_empty() {
         println!("no models yet; try: gristmill pull smollm2");
         return Ok(());
     }
     println!(
-        "{:<32} {:>10} {:>8} {:<10} {:<14} MODIFIED",
-        "NAME", "SIZE", "PARAMS", "QUANT", "DIGEST"
+        "{:<32} {:>10} {:>10} {:>8} {:<10} {:<14} MODIFIED",
+        "NAME", "SIZE", "PACKED", "PARAMS", "QUANT", "DIGEST"
     );
     for model in models {
+        let packed: u64 = store.packages(&model.digest).iter().map(|package| package.size).sum();
+        let packed = if packed == 0 { "-".to_owned() } else { size(packed) };
         for name in &model.names {
             println!(
-                "{name:<32} {:>10} {:>8} {:<10} {:<14} {}",
+                "{name:<32} {:>10} {packed:>10} {:>8} {:<10} {:<14} {}",
                 size(model.size),
                 model.facts.parameter_size(),
                 model.facts.quantization,
@@ -77,7 +110,8 @@ pub(crate) fn list(places: &Places) -> Result<()> {
 
 /// `gristmill show`
 pub(crate) fn show(settings: &Settings, places: &Places, name: &str, program: bool) -> Result<()> {
-    let model = store(places)?.locate(name)?;
+    let store = store(places)?;
+    let model = store.locate(name)?;
     let first = model.paths.first().context("a stored model has a file")?;
     let gguf = Gguf::open(first)?;
     let metadata = gguf.metadata();
@@ -103,6 +137,18 @@ pub(crate) fn show(settings: &Settings, places: &Places, name: &str, program: bo
         println!("licence       {license}");
     }
     println!("capabilities  {}", facts.capabilities.join(", "));
+    for package in store.packages(&model.digest) {
+        let state = match store.package(&model.digest, &package.kind) {
+            Ok(Some(open)) => match open.huge() {
+                // What maps it does not matter: the pages are the file's.
+                Some(huge) => format!("sound, {} of it in huge pages", size(huge)),
+                None => "sound".to_owned(),
+            },
+            Ok(None) => continue,
+            Err(error) => error.to_string(),
+        };
+        println!("package       {}  {}  {state}", package.kind, size(package.size));
+    }
     println!();
     for (key, value) in &metadata.keys {
         println!("{key} = {}", shown(value));

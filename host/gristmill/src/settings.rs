@@ -89,6 +89,8 @@ settings! {
     engine.kv_k: Text = "\"F16\"", "Type of cached keys: F16, BF16, Q8_0, Q4_0 or F32.";
     engine.kv_v: Text = "\"F16\"", "Type of cached values: F16, BF16, Q8_0, Q4_0 or F32.";
     engine.memory_mib: Count = "", "Memory that models and caches may take, in MiB. Unset: what the machine has, less a reserve.";
+    engine.packages: Flag = "true", "Whether packed weights are kept in the store and shared between processes; otherwise each process packs into its own memory.";
+    engine.speculation: Text = "\"auto\"", "auto: guess tokens from the text so far while that pays, which changes no answer; off: never.";
     models.keep_alive: Text = "\"5m\"", "How long an idle model stays loaded: 30s, 5m, 1h; 0 not at all, -1 for ever.";
     models.preload: List = "[]", "Models opened at start.";
     plugins.families: List = "[\"llama\", \"qwen\", \"gemma\", \"phi\", \"glm\", \"gpt-oss\", \"deepseek\", \"olmo\", \"granite\", \"cohere\", \"starcoder\", \"lfm\", \"qwen-next\", \"bert\"]", "Pins of the model families, asked in this order.";
