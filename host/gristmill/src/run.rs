@@ -49,7 +49,7 @@ pub(crate) fn run(settings: &Settings, places: &Places, arguments: Arguments) ->
             entry.names.iter().any(|known| known.eq_ignore_ascii_case(&arguments.model))
         })
     {
-        pull(places, &arguments.model, None)?;
+        pull(settings, places, &arguments.model, None, false)?;
     }
     runtime()?.block_on(async {
         let composed = compose(settings, places).await?;

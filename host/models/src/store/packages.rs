@@ -103,7 +103,7 @@ impl Store {
         reporter.total = Some(estimate);
         reporter.at(Stage::Packing, 0)?;
         let absolute = self.layout.absolute(&aside);
-        let mut writer = PackageWriter::new(self.layout.create(&aside)?, absolute, reporter)?;
+        let mut writer = PackageWriter::new(self.layout.create(&aside)?, absolute, reporter);
         fill(&mut writer)?;
         if writer.tensors() == 0 {
             return Ok(None);

@@ -10,7 +10,8 @@
 //! 96      zeros to 4096
 //! 4096    the packed tensors: each starts at a multiple of 64, those of 64 KiB and more at one of
 //!         4096; zeros between them
-//! ...     the index: JSON, with the BLAKE3 of every 2 MiB of what lies between 4096 and it
+//! ...     the index: JSON, with the BLAKE3 of every 2 MiB of what lies before it, without the first
+//!         page
 //! ```
 //!
 //! Integers are little endian. The index comes last, so that packing streams.

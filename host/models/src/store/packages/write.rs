@@ -36,18 +36,21 @@ impl std::fmt::Debug for PackageWriter<'_> {
 }
 
 impl<'a> PackageWriter<'a> {
-    pub(super) fn new(mut file: File, path: PathBuf, reporter: Reporter<'a>) -> Result<Self> {
-        file.write_all(&[0; START as usize]).map_err(|e| StoreError::io("write", &path, e))?;
-        Ok(Self {
+    pub(super) fn new(file: File, path: PathBuf, reporter: Reporter<'a>) -> Self {
+        // The first page's room. Whole chunks are written at once, at multiples of their size: the
+        // page cache then holds each as one huge page.
+        let mut chunk = Vec::with_capacity(CHUNK);
+        chunk.resize(START as usize, 0);
+        Self {
             file,
             path,
-            chunk: Vec::with_capacity(CHUNK),
+            chunk,
             chunks: Vec::new(),
             at: START,
             tensors: BTreeMap::new(),
             due: 0,
             reporter,
-        })
+        }
     }
 
     /// Tensors so far.
@@ -116,7 +119,9 @@ impl<'a> PackageWriter<'a> {
             return Ok(());
         }
         // Of the bytes in memory: what the disk makes of them afterwards is what it is for.
-        self.chunks.push(blake3::hash(&self.chunk).to_hex().to_string());
+        let page = if self.chunks.is_empty() { START as usize } else { 0 };
+        let covered = self.chunk.get(page..).unwrap_or_default();
+        self.chunks.push(blake3::hash(covered).to_hex().to_string());
         self.file.write_all(&self.chunk).map_err(|e| StoreError::io("write", &self.path, e))?;
         self.chunk.clear();
         Ok(())
