@@ -201,7 +201,9 @@ impl Sequence {
                 _ => break false,
             }
         };
-        self.held.cache.truncate(base + right);
+        if self.held.cache.truncate(base + right) != base + right {
+            return Err(Error::internal("the context cannot go back past a wrong guess"));
+        }
         self.pace.record(guessed, right);
         self.guesses = guesses;
         self.guesses.clear();
