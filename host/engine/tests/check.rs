@@ -495,7 +495,7 @@ fn the_rest_of_the_vocabulary_is_known() {
         ("moe", "gate `moe.down`", tensor("gate", "moe.down")),
         ("attention", "`window`", int("window", 3)),
         ("position-embed", "a row for each", tensor("weight", "short")),
-        ("segment-embed", "`norm`", tensor("weight", "norm")),
+        ("segment-embed", "`moe.down`", tensor("weight", "moe.down")),
     ];
     for (op, word, attribute) in spoilt {
         let mut program = program.clone();

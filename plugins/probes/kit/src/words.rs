@@ -1,7 +1,7 @@
 //! The capability vocabulary of contract 0.1, as `docs/contract.md` lists it.
 
 /// What a back-end or model may claim.
-pub const CLAIMS: [&str; 43] = [
+pub const CLAIMS: [&str; 48] = [
     "inference.text",
     "inference.chat",
     "inference.infill",
@@ -29,7 +29,12 @@ pub const CLAIMS: [&str; 43] = [
     "tools.calling",
     "tools.streaming",
     "tools.parallel",
+    "tools.required",
     "structured_output",
+    "structured.json-object",
+    "structured.json-schema",
+    "structured.regex",
+    "structured.grammar",
     "streaming.content",
     "streaming.reasoning",
     "streaming.tool_arguments",

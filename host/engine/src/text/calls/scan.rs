@@ -89,6 +89,8 @@ impl Scanner {
 
     pub(super) fn push(&mut self, c: char) -> Scan {
         let Some(expect) = self.expect else { return self.inside(c) };
+        // What the object before said has been taken.
+        (self.name, self.arguments) = (None, None);
         if c.is_whitespace() && self.closed == 0 {
             return Scan::More;
         }
@@ -138,10 +140,7 @@ impl Scanner {
             if self.name.is_none() || (self.arguments.is_some() && !self.finished) {
                 return Scan::Wrong;
             }
-            if self.arguments.is_some() {
-                self.name = None;
-                self.arguments = None;
-            } else {
+            if self.arguments.is_none() {
                 // A call without parameters may leave them out.
                 self.arguments = Some("{}".to_owned());
             }

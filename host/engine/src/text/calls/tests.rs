@@ -87,6 +87,7 @@ fn calls_are_read_however_the_text_is_cut() {
             &[],
         ),
         (hermes, "<tool_call>{\"name\": \"sum\"}</tool_call>", "⟨0⟩", &["sum {} end"]),
+        (hermes, "<tool_call>\n{\"name\": \"sum\"}\n</tool_call>", "⟨0⟩", &["sum {} end"]),
         // The fault shows only inside the arguments: no end, and the rest is text.
         (
             hermes,
