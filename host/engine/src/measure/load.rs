@@ -47,7 +47,10 @@ pub fn load(
         let mut weights = placement(&*model).await?;
         // Another answer a turn: what it waits for happens behind the model's back.
         let patience = Instant::now();
-        while settle && weights["from"] == "file" && patience.elapsed() < Duration::from_secs(600) {
+        while settle
+            && weights.get("from").is_some_and(|from| from == "file")
+            && patience.elapsed() < Duration::from_secs(600)
+        {
             first_token(&*model, id).await?;
             weights = placement(&*model).await?;
         }
