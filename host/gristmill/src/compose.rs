@@ -57,6 +57,15 @@ impl Places {
     }
 }
 
+/// Where compiled components are kept; none where this user has no place for such things.
+fn compiled_folder() -> Option<PathBuf> {
+    let cache = match env::var_os("XDG_CACHE_HOME").filter(|folder| !folder.is_empty()) {
+        Some(folder) => PathBuf::from(folder),
+        None => PathBuf::from(env::var_os("HOME")?).join(".cache"),
+    };
+    Some(cache.join("gristmill/compiled"))
+}
+
 fn data_folder() -> Result<PathBuf> {
     if let Some(folder) = env::var_os("XDG_DATA_HOME").filter(|folder| !folder.is_empty()) {
         return Ok(PathBuf::from(folder));
@@ -208,7 +217,10 @@ pub(crate) struct Plugins {
 impl Plugins {
     fn open(places: &Places) -> Result<Self> {
         Ok(Self {
-            sandbox: Sandbox::new(SandboxConfig::default())?,
+            sandbox: Sandbox::new(SandboxConfig {
+                compiled: compiled_folder(),
+                ..SandboxConfig::default()
+            })?,
             ledger: Ledger::open(&places.ledger)?,
             policies: Policies::open(&places.policies)?,
             folder: places.plugins.clone(),
