@@ -48,10 +48,12 @@ pub(crate) fn llama_server() -> Result<PathBuf> {
     // Without a number, make starts everything at once, and memory ends before the work does.
     let jobs = std::thread::available_parallelism().map_or(2, usize::from).to_string();
     let build = || {
-        run(program("cmake")
-            .arg("--build")
-            .arg(folder.join("build"))
-            .args(["--parallel", &jobs, "--target", "llama-server"]))
+        run(program("cmake").arg("--build").arg(folder.join("build")).args([
+            "--parallel",
+            &jobs,
+            "--target",
+            "llama-server",
+        ]))
     };
     // Its build files forget that one library needs another: the second time both are there.
     build().or_else(|_| build())?;
