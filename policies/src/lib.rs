@@ -24,7 +24,7 @@ use std::{
 pub use block::Block;
 pub use grant::{Grant, Limits};
 pub use gristmill_ledger::Kind;
-pub use upstream::{Network, Upstream};
+pub use upstream::{METHODS, Network, Upstream, is_plain_path};
 
 /// A grant or a block is a page of text; a longer file is not one.
 const MAX_GRANT_BYTES: u64 = 64 << 10;

@@ -56,6 +56,11 @@ pub struct Upstream {
     /// Exchanges at the same time; one more is refused with `busy`.
     #[serde(default = "exchanges")]
     pub exchanges: u32,
+    /// Whether every request may be made twice, as where the server only reads and computes. Only
+    /// then, and with an idempotent method, does a request go over a connection that waited, and once
+    /// more where that one turns out dead.
+    #[serde(default)]
+    pub repeatable: bool,
 }
 
 /// A conversation with pictures.
@@ -79,10 +84,19 @@ fn exchanges() -> u32 {
     64
 }
 
-const METHODS: &[&str] = &["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"];
+/// The methods that a grant may allow.
+pub const METHODS: &[&str] = &["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"];
 
-const KEYS: &[&str] =
-    &["network", "methods", "paths", "request-bytes", "response-bytes", "frame-bytes", "exchanges"];
+const KEYS: &[&str] = &[
+    "network",
+    "methods",
+    "paths",
+    "request-bytes",
+    "response-bytes",
+    "frame-bytes",
+    "exchanges",
+    "repeatable",
+];
 
 /// Every quota with the largest value a grant may give it.
 const BOUNDS: &[(&str, u64)] = &[
@@ -158,9 +172,16 @@ impl Upstream {
 fn is_pattern(path: &str) -> bool {
     let exact =
         path.strip_suffix("/*").map_or(path, |folder| if folder.is_empty() { "/" } else { folder });
+    is_plain_path(exact)
+}
+
+/// Whether this is an absolute path of single slashes without dot segments, in which nothing needs an
+/// escape.
+#[must_use]
+pub fn is_plain_path(path: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~/:@".contains(&b);
-    exact.starts_with('/')
-        && exact.bytes().all(plain)
-        && !exact.contains("//")
-        && !exact.split('/').any(|segment| segment == "." || segment == "..")
+    path.starts_with('/')
+        && path.bytes().all(plain)
+        && !path.contains("//")
+        && !path.split('/').any(|segment| segment == "." || segment == "..")
 }

@@ -31,6 +31,7 @@ pub use family::{FamilyPlugin, FamilySet};
 pub use fault::Fault;
 pub use inspect::{Inspection, MAX_COMPONENT_BYTES, inspect};
 pub use load::LoadError;
+pub use outgoing::mapped;
 pub use probe::{Check, Observed, Outcome, Plan, Probe};
 pub use sandbox::{Occupancy, Sandbox, SandboxConfig, SandboxError, fault_words};
 pub use services::{Frame, Framing, HttpRequest, Response, Services, Upstream};

@@ -1,5 +1,6 @@
 //! The order of an answer's events, checked before anybody sees them: content, then usage and
-//! timings at most once each, then exactly one finish; tool calls that start once and end.
+//! timings at most once each, then exactly one finish; tool calls that start once, and end unless
+//! the answer was cut at its length.
 
 use std::collections::BTreeSet;
 
@@ -98,8 +99,8 @@ impl Order {
             Event::Timings(_) if std::mem::replace(&mut self.timings, true) => {
                 return Err(Fault::Contract("timings are told twice"));
             }
-            Event::Finish(_) => {
-                if !self.open.is_empty() {
+            Event::Finish(finish) => {
+                if !self.open.is_empty() && finish.reason != "length" {
                     return Err(Fault::Contract("the answer finishes inside a tool call"));
                 }
                 self.finished = true;

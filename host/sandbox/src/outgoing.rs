@@ -6,11 +6,9 @@
 //! byte could not stand for itself, so that what is compared with the grant is what the server reads.
 
 use gristmill_core::{Code, Error, Result};
-use gristmill_policies::Upstream;
+use gristmill_policies::{METHODS, Upstream};
 
 use crate::{load::shown, services::HttpRequest};
-
-const METHODS: &[&str] = &["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"];
 
 /// Headers that say who asks whom, how the message is framed, or that it means something else than
 /// its first line says: the host's, or nobody's.
@@ -113,8 +111,7 @@ impl HttpRequest {
             if name.is_empty() || !name.bytes().all(token) {
                 return Err(field("headers", format!("{:?} is not a header name", shown(name))));
             }
-            // Some servers read `_` as `-`.
-            let plain = name.to_ascii_lowercase().replace('_', "-");
+            let plain = mapped(name);
             if REFUSED_HEADERS.contains(&plain.as_str())
                 || REFUSED_PREFIXES.iter().any(|prefix| plain.starts_with(prefix))
             {
@@ -127,6 +124,12 @@ impl HttpRequest {
         }
         Ok(())
     }
+}
+
+/// A header's name as servers compare it: in any case, and behind CGI `_` is `-`.
+#[must_use]
+pub fn mapped(name: &str) -> String {
+    name.to_ascii_lowercase().replace('_', "-")
 }
 
 fn field(name: &str, reason: String) -> Error {
@@ -145,6 +148,8 @@ fn is_path(whole: &str) -> bool {
         && !path.contains(';')
         && !path.split('/').any(|segment| segment == "." || segment == "..")
         && escapes(path).all(|byte| byte.is_some_and(needs_escape))
+        // An overlong spelling of a letter, as `%c0%ae` is of a dot, is not UTF-8.
+        && str::from_utf8(&decoded(path)).is_ok()
         && escapes(query).all(|byte| byte.is_some_and(|byte| !byte.is_ascii_control()))
 }
 
@@ -157,6 +162,17 @@ fn escapes(text: &str) -> impl Iterator<Item = Option<u8>> {
         }
         u8::from_str_radix(digits, 16).ok()
     })
+}
+
+/// A path whose escapes are sound, without them.
+fn decoded(path: &str) -> Vec<u8> {
+    let mut pieces = path.split('%');
+    let mut bytes = pieces.next().unwrap_or_default().as_bytes().to_vec();
+    for (byte, piece) in escapes(path).zip(pieces) {
+        bytes.extend(byte);
+        bytes.extend(piece.bytes().skip(2));
+    }
+    bytes
 }
 
 /// Whether a byte of a path segment cannot stand for itself and means nothing to a server's router.
@@ -181,6 +197,7 @@ mod tests {
             response_bytes: 1,
             frame_bytes: 1,
             exchanges: 1,
+            repeatable: false,
         }
     }
 
@@ -233,6 +250,12 @@ mod tests {
             "/a%00",
             "/a%0d%0a",
             "/a%252fb",
+            "/%c0%ae%c0%ae/x",
+            "/a%c0%afb",
+            "/a%e0%80%afb",
+            "/a%ff",
+            "/a%c3",
+            "/a%c3/%bc",
             "/a%",
             "/a%2",
             "/a%zz",
@@ -257,6 +280,7 @@ mod tests {
             ("AUTHORIZATION", "x"),
             ("Content-Length", "1"),
             ("content_length", "1"),
+            ("X_Forwarded-For", "1"),
             ("Transfer-Encoding", "chunked"),
             ("cookie", "a"),
             ("Proxy-Anything", "a"),

@@ -27,10 +27,11 @@ const METADATA_V4: [Ipv4Addr; 3] = [
     Ipv4Addr::new(192, 0, 0, 192),
 ];
 
-/// Metadata services in the unique local range: EC2 and Google Cloud.
+/// Metadata services in the unique local range, besides all of EC2's `fd00:ec2::/32`: Google Cloud,
+/// Scaleway.
 const METADATA_V6: [Ipv6Addr; 2] = [
-    Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254),
     Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),
+    Ipv6Addr::new(0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42),
 ];
 
 /// Where this address leads.
@@ -93,6 +94,7 @@ fn v6(address: Ipv6Addr) -> Verdict {
         [0x2001, 0..=0x1ff, ..] => Verdict::Never("kept for protocols, Teredo among them"),
         [0x2001, 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => Verdict::Never("kept for documentation"),
         [0x2002, ..] => Verdict::Never("a 6to4 tunnel"),
+        [0xfd00, 0xec2, ..] => Verdict::Never(METADATA),
         [0x2000..=0x3fff, ..] => Verdict::In(Network::Public),
         [0xfc00..=0xfdff, ..] => Verdict::In(Network::Private),
         [0xfe80..=0xfebf, ..] => Verdict::Never("link-local"),

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use gristmill_core::{Error, Result};
 use gristmill_policies as policies;
-use gristmill_sandbox::{Framing, HttpRequest, Response, Upstream};
+use gristmill_sandbox::{Framing, HttpRequest, Response, Upstream, mapped};
 use http_body_util::Full;
 use hyper::{
     Request, StatusCode, Uri,
@@ -22,7 +22,7 @@ use tokio::{
 };
 
 use crate::{
-    config::Config,
+    config::{Config, Credential},
     connection::{Broken, Connection, MAX_HEAD_BYTES, MAX_HEADERS},
     dial::{Resolve, Trust, dial},
     fault::Fault,
@@ -72,15 +72,16 @@ impl Client {
         (granted - self.exchanges.available_permits(), self.shared.pool.len())
     }
 
-    /// Sends and waits for the head, over a waiting connection if there is one. One that turns out
-    /// to be dead is replaced once, if no byte of the request can have been acted upon.
+    /// Sends and waits for the head. Only a request that may be made twice goes over a connection that
+    /// waited: if no byte answers it there, it goes once more, over a fresh one.
     async fn open_exchange(
         &self,
         request: &Outgoing,
     ) -> Result<(hyper::Response<Incoming>, Connection)> {
         let config = &self.shared.config;
         let fault = Fault(config);
-        let mut waiting = self.shared.pool.take().await;
+        let repeatable = self.shared.granted.repeatable || request.method.is_idempotent();
+        let mut waiting = if repeatable { self.shared.pool.take().await } else { None };
         loop {
             let used = waiting.is_some();
             let mut connection = match waiting.take() {
@@ -96,7 +97,7 @@ impl Client {
             let sent = timeout(config.times.head, connection.exchange(request.build()));
             match sent.await {
                 Ok(Ok(head)) => return Ok((head, connection)),
-                Ok(Err(broken)) if used && request.may_repeat(&broken) => {
+                Ok(Err(broken)) if used && broken.silent => {
                     tracing::debug!(backend = config.backend, "a waiting connection was dead");
                 }
                 Ok(Err(broken)) => return Err(broken_head(fault, &broken)),
@@ -152,7 +153,7 @@ impl Upstream for Client {
     }
 }
 
-/// A request that can be made more than once.
+/// A request that can be sent more than once.
 struct Outgoing {
     method: hyper::Method,
     uri: Uri,
@@ -173,7 +174,8 @@ impl Outgoing {
             let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| {
                 fault.invalid("a header's name cannot be sent").with("field", "headers")
             })?;
-            if config.credential.as_ref().is_some_and(|credential| credential.header == name) {
+            let same = |key: &Credential| mapped(key.header.as_str()) == mapped(name.as_str());
+            if config.credential.as_ref().is_some_and(same) {
                 let what = format!("the header {name} is set by the host alone");
                 return Err(fault.invalid(&what).with("field", "headers"));
             }
@@ -202,11 +204,6 @@ impl Outgoing {
         *request.uri_mut() = self.uri.clone();
         *request.headers_mut() = self.headers.clone();
         request
-    }
-
-    /// Whether sending it again cannot do anything twice.
-    fn may_repeat(&self, broken: &Broken) -> bool {
-        broken.unsent || (broken.silent && self.method.is_idempotent())
     }
 }
 

@@ -6,7 +6,10 @@
 
 use std::{fmt, net::IpAddr, time::Duration};
 
+use gristmill_policies::is_plain_path;
 use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue};
+
+use crate::hide::SHOWN;
 
 /// Why a server's configuration is refused. No message repeats the address: it may hold a password.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -150,9 +153,7 @@ fn host_of(host: &str) -> Result<Host, ConfigError> {
 
 fn prefix_of(path: &str) -> Result<String, ConfigError> {
     let prefix = path.strip_suffix('/').unwrap_or(path);
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~/:@".contains(&b);
-    let dots = |segment: &str| segment == "." || segment == "..";
-    if prefix.contains("//") || !prefix.bytes().all(plain) || prefix.split('/').any(dots) {
+    if !prefix.is_empty() && (prefix.ends_with('/') || !is_plain_path(prefix)) {
         return Err(ConfigError::Url(
             "expected a path of plain letters without empty or dot segments".to_owned(),
         ));
@@ -203,9 +204,13 @@ impl Credential {
     }
 
     /// The text with the key cut out of it.
-    #[must_use]
-    pub fn hide(&self, text: &str) -> String {
-        text.replace(&self.secret, "(key)")
+    pub(crate) fn hide(&self, text: &str) -> String {
+        text.replace(&self.secret, SHOWN)
+    }
+
+    /// The key itself.
+    pub(crate) fn secret(&self) -> &str {
+        &self.secret
     }
 }
 
@@ -304,6 +309,8 @@ mod tests {
             "http://a..b",
             "http://a/../b",
             "http://a//b",
+            "http://h//",
+            "http://h/a//",
             "http://a/%2e",
             "http://é",
         ] {

@@ -48,8 +48,6 @@ pub(crate) struct Connection {
 /// An exchange that failed before the answer's head.
 pub(crate) struct Broken {
     pub(crate) error: hyper::Error,
-    /// No byte of the request was written.
-    pub(crate) unsent: bool,
     /// No byte of an answer was read.
     pub(crate) silent: bool,
     /// The first bytes that came.
@@ -84,7 +82,6 @@ impl Connection {
         })
         .await;
         answer.map_err(|failed| Broken {
-            unsent: self.passed.written.load(Ordering::Relaxed) == 0,
             silent: self.passed.read.load(Ordering::Relaxed) == 0,
             seen: self.passed.seen(),
             error: failed.into_error(),
@@ -149,14 +146,12 @@ fn drive(driver: &mut Option<Pin<Box<Driver>>>, cx: &mut Context<'_>) {
 #[derive(Debug, Default)]
 struct Passed {
     read: AtomicU64,
-    written: AtomicU64,
     first: Mutex<Vec<u8>>,
 }
 
 impl Passed {
     fn reset(&self) {
         self.read.store(0, Ordering::Relaxed);
-        self.written.store(0, Ordering::Relaxed);
         self.first.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
@@ -174,7 +169,7 @@ impl Passed {
     }
 }
 
-/// A stream that counts.
+/// A stream that counts what is read.
 struct Tap {
     stream: Box<dyn Stream>,
     passed: Arc<Passed>,
@@ -199,9 +194,7 @@ impl AsyncWrite for Tap {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.stream).poll_write(cx, bytes))?;
-        self.passed.written.fetch_add(written as u64, Ordering::Relaxed);
-        Poll::Ready(Ok(written))
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -217,9 +210,7 @@ impl AsyncWrite for Tap {
         cx: &mut Context<'_>,
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, parts))?;
-        self.passed.written.fetch_add(written as u64, Ordering::Relaxed);
-        Poll::Ready(Ok(written))
+        Pin::new(&mut self.stream).poll_write_vectored(cx, parts)
     }
 
     fn is_write_vectored(&self) -> bool {

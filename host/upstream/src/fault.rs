@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use gristmill_core::{Code, Error};
 
-use crate::config::Config;
+use crate::{config::Config, hide::Hider};
 
 /// Longest excerpt of what a server sent, in characters.
 const MAX_SEEN: usize = 160;
@@ -55,13 +55,11 @@ impl Fault<'_> {
         self.error(Code::UpstreamError, what)
     }
 
-    /// Bytes it sent, for an error's detail `seen`.
+    /// The first bytes it sent, for an error's detail `seen`. They were cut somewhere, perhaps within
+    /// the key: an end that may be its beginning is not shown.
     pub(crate) fn seen(self, bytes: &[u8]) -> String {
-        let text = String::from_utf8_lossy(bytes);
-        let text = match &self.0.credential {
-            Some(credential) => credential.hide(&text),
-            None => text.into_owned(),
-        };
+        let bytes = Hider::new(self.0.credential.as_ref()).push(bytes);
+        let text = String::from_utf8_lossy(&bytes);
         let mut shown: String = text.chars().take(MAX_SEEN).flat_map(char::escape_debug).collect();
         if text.chars().nth(MAX_SEEN).is_some() {
             shown.push('…');

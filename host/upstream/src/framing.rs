@@ -6,8 +6,8 @@
 //! bytes (a server that sends invalid UTF-8 is its reader's to refuse), and an event that is whole but
 //! for its blank line when the body ends is given out, because servers leave that line away.
 //!
-//! Bounds: what is kept between two pieces is one line, and of an event its data; together at most
-//! the limit, else [`TooLong`].
+//! Bounds: what is kept between two pieces is one line, and of an event its name and its data;
+//! together at most the limit, else [`TooLong`].
 
 use std::collections::VecDeque;
 
@@ -173,8 +173,7 @@ impl Framer {
         };
         match name {
             b"data" => {
-                let before = self.data.as_ref().map_or(0, Vec::len);
-                if before + value.len() > self.limit {
+                if self.event_bytes() + value.len() > self.limit {
                     return Err(TooLong { limit: self.limit });
                 }
                 match &mut self.data {
@@ -185,7 +184,13 @@ impl Framer {
                     none => *none = Some(value.to_vec()),
                 }
             }
-            b"event" => self.event = Some(String::from_utf8_lossy(value).into_owned()),
+            b"event" => {
+                self.event = None;
+                if self.event_bytes() + value.len() > self.limit {
+                    return Err(TooLong { limit: self.limit });
+                }
+                self.event = Some(String::from_utf8_lossy(value).into_owned());
+            }
             // Comments have an empty name; id and retry are for browsers that connect again.
             _ => {}
         }
@@ -206,7 +211,12 @@ impl Framer {
     }
 
     fn bound(&self, more: usize) -> Result<(), TooLong> {
-        let held = self.line.len() + self.data.as_ref().map_or(0, Vec::len);
+        let held = self.line.len() + self.event_bytes();
         if held + more > self.limit { Err(TooLong { limit: self.limit }) } else { Ok(()) }
+    }
+
+    /// What is kept of an event whose blank line has not come.
+    fn event_bytes(&self) -> usize {
+        self.data.as_ref().map_or(0, Vec::len) + self.event.as_ref().map_or(0, String::len)
     }
 }

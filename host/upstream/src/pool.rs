@@ -1,9 +1,13 @@
 //! Connections that wait for the next request to the same server.
 //!
+//! A server may close a connection that waits at any moment, and some do right behind an answer whose
+//! head said otherwise (llama-server behind every streamed one). When that meets a request, nobody
+//! can tell from here whether the request was read. So what waits here serves only requests that may
+//! be made twice: those of an idempotent method, and all where the grant says `repeatable`.
+//!
 //! One waits for [`IDLE`] at most: less than the five seconds after which uvicorn and cpp-httplib,
-//! the servers most often behind a bridge, hang up, so that a request hardly ever meets a connection
-//! that is being closed. The newest is used first; the oldest are closed by a task that lives only
-//! while there are any.
+//! the servers most often behind a bridge, hang up. The newest is used first; the oldest are closed by
+//! a task that lives only while there are any.
 
 use std::{
     future::poll_fn,

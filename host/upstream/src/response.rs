@@ -21,10 +21,18 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use crate::{client::Shared, connection::Connection, fault::Fault, framing::Framer};
+use crate::{
+    client::Shared, connection::Connection, fault::Fault, framing::Framer, hide::Hider,
+};
 
 /// How many frames are taken from what has arrived before the first is handed over.
 const AHEAD: usize = 64;
+/// And of how many bytes, so that large ones do not pile up.
+const AHEAD_BYTES: usize = 256 << 10;
+
+/// Headers of an answer that a guest may see. Others are nothing to it: `location`, `set-cookie` and
+/// what gateways add tell of the operator's network.
+const TOLD: &[&str] = &["content-type", "date", "retry-after", "server", "x-request-id"];
 
 /// One answer.
 pub(crate) struct Answer {
@@ -33,6 +41,7 @@ pub(crate) struct Answer {
     headers: HeaderMap,
     /// None: the body has ended, or failed.
     open: Option<Open>,
+    hider: Hider,
     framer: Framer,
     frames: VecDeque<Frame>,
     received: u64,
@@ -62,11 +71,13 @@ impl Answer {
             usize::try_from(shared.granted.frame_bytes).unwrap_or(usize::MAX),
         );
         let page = framing != Framing::Raw && head.status.is_success() && is_kind(kind, b"html");
+        let hider = Hider::new(shared.config.credential.as_ref());
         let mut answer = Self {
             shared,
             status: head.status,
             headers: head.headers,
             open: Some(Open { body, connection, _permit: None }),
+            hider,
             framer,
             frames: VecDeque::new(),
             received: 0,
@@ -92,7 +103,6 @@ impl Answer {
 
     /// The frames that are there, within these bounds.
     fn take(&mut self, most: u32, bytes: u32) -> Vec<Frame> {
-        let size = |frame: &Frame| frame.data.len() + frame.event.as_ref().map_or(0, String::len);
         let (mut taken, mut room) = (Vec::new(), bytes as usize);
         while taken.len() < most as usize
             && let Some(frame) =
@@ -115,6 +125,7 @@ impl Answer {
     /// Whether the body has ended.
     fn poll_ahead(&mut self, cx: &mut Context<'_>) -> bool {
         while self.frames.len() < AHEAD
+            && self.frames.iter().map(size).sum::<usize>() < AHEAD_BYTES
             && let Some(open) = &mut self.open
         {
             match open.connection.poll_body(&mut open.body, cx) {
@@ -140,14 +151,17 @@ impl Answer {
             return self
                 .fail(&format!("its answer is longer than the {most} bytes that are granted"));
         }
-        if let Err(error) = self.framer.push(&bytes, &mut self.frames) {
+        let shown = self.hider.push(&bytes);
+        if let Err(error) = self.framer.push(&shown, &mut self.frames) {
             self.fail(&error.to_string());
         }
     }
 
     /// The body has ended well; its connection may serve again.
     async fn finish(&mut self) {
-        if let Err(error) = self.framer.end(&mut self.frames) {
+        let rest = self.hider.end();
+        let ended = self.framer.push(&rest, &mut self.frames);
+        if let Err(error) = ended.and_then(|()| self.framer.end(&mut self.frames)) {
             return self.fail(&error.to_string());
         }
         let Some(Open { body, mut connection, _permit }) = self.open.take() else { return };
@@ -179,6 +193,9 @@ impl Response for Answer {
     }
 
     fn header(&self, name: &str) -> Option<String> {
+        if !TOLD.iter().any(|told| name.eq_ignore_ascii_case(told)) {
+            return None;
+        }
         let value = String::from_utf8_lossy(self.headers.get(name)?.as_bytes());
         Some(match &self.shared.config.credential {
             Some(credential) => credential.hide(&value),
@@ -229,6 +246,10 @@ impl Drop for Answer {
             self.shared.pool.put(connection);
         }
     }
+}
+
+fn size(frame: &Frame) -> usize {
+    frame.data.len() + frame.event.as_ref().map_or(0, String::len)
 }
 
 /// How a body is really cut. An error or a JSON document in place of an event stream is handed over
