@@ -51,7 +51,7 @@ pub fn models(server: &dyn Server) -> Result<Vec<ModelInfo>> {
         let mut body = Fields::new();
         body.set("model", &model.id);
         // A model that was deleted meanwhile is still listed; asking for it will say so.
-        if let Ok(show) = ask::<Show>(server, &MANNERS, &post("/api/show", &body)) {
+        if let Ok(show) = ask::<Show>(server, &MANNERS, &post("/api/show", body)) {
             describe(model, &show);
         }
     }

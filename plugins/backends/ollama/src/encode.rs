@@ -70,7 +70,7 @@ pub(crate) fn encode(request: &Request) -> Result<(&'static str, Fields)> {
     }
     let options = options(request)?;
     if !options.is_empty() {
-        body.object("options", &options);
+        body.object("options", options);
     }
     body.set("truncate", false);
     body.set("shift", false);
@@ -145,7 +145,7 @@ fn tool_call(at: usize, n: usize, id: &str, call: &ToolCall) -> Result<Fields> {
     function.raw("arguments", arguments);
     let mut fields = Fields::new();
     fields.set("id", id);
-    fields.object("function", &function);
+    fields.object("function", function);
     Ok(fields)
 }
 

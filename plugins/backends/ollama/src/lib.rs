@@ -65,7 +65,7 @@ pub fn generate(server: &dyn Server, request: &Request) -> Result<impl Generatio
     let (path, body) = encode::encode(request)?;
     let mut rules = Rules::of(request, MANNERS);
     rules.one_call = request.parallel_tool_calls == Some(false);
-    Stream::start(server, &post(path, &body), Framing::Lines, rules, lines::Lines::default())
+    Stream::start(server, &post(path, body), Framing::Lines, rules, lines::Lines::default())
 }
 
 /// One vector per text, in the order of the texts.
@@ -84,7 +84,7 @@ pub fn embed(server: &dyn Server, request: &EmbedRequest) -> Result<Embeddings> 
     // Unsaid, it would cut.
     body.set("truncate", request.truncate);
     body.maybe("dimensions", request.dimensions);
-    let answer: Answer = ask(server, &MANNERS, &post("/api/embed", &body))?;
+    let answer: Answer = ask(server, &MANNERS, &post("/api/embed", body))?;
     let dim = answer.embeddings.first().map_or(0, Vec::len);
     if answer.embeddings.len() != request.inputs.len()
         || answer.embeddings.iter().any(|vector| vector.len() != dim)

@@ -3,7 +3,8 @@
 //! certain.
 //!
 //! Refuses (`upstream-error`): an end without a reason, a call without a name, a call that was
-//! announced and did not come, an answer that breaks the format it had to have.
+//! announced and did not come, an answer that breaks the format it had to have. A call that the limit
+//! cut stays open: it has no end.
 //!
 //! Bounds: [`MOST_CALLS`] calls; text that must be JSON is kept up to [`MOST_CHECKED`] bytes.
 
@@ -36,6 +37,8 @@ pub struct Rules {
     pub stops: Vec<String>,
     /// What the caller allowed; a call cut there is cut by length.
     pub max_tokens: Option<u32>,
+    /// Alternatives that the caller wants of each token at most; some servers send more.
+    pub alternatives: usize,
 }
 
 impl Rules {
@@ -54,6 +57,7 @@ impl Rules {
             ),
             stops: Vec::new(),
             max_tokens: request.max_tokens,
+            alternatives: request.logprobs.unwrap_or(0) as usize,
         }
     }
 }
@@ -88,6 +92,10 @@ pub struct Answer {
     calls: Vec<Call>,
     started: u32,
     stops: Stops,
+    /// Tokens whose text is not said yet, because it may be the beginning of a stop string.
+    held: VecDeque<TokenInfo>,
+    /// Bytes that were said of the text of `held`.
+    ahead: usize,
     checked: String,
     usage: Option<Usage>,
     timings: Option<Timings>,
@@ -106,6 +114,8 @@ impl Answer {
             calls: Vec::new(),
             started: 0,
             stops,
+            held: VecDeque::new(),
+            ahead: 0,
             checked: String::new(),
             usage: None,
             timings: None,
@@ -147,6 +157,7 @@ impl Answer {
     /// More reasoning.
     pub fn reasoning(&mut self, text: &str) {
         if !text.is_empty() {
+            self.flush();
             self.ready.push_back(Event::Reasoning(text.to_owned()));
         }
     }
@@ -158,7 +169,10 @@ impl Answer {
     pub fn text(&mut self, text: &str) -> Result<()> {
         let (text, stop) = self.stops.push(text);
         self.say(text);
+        self.release(stop.is_none() && !self.stops.holds());
         if stop.is_some() {
+            // What is still held spells the stop string.
+            self.held.clear();
             self.finish = Some(Finish { reason: "stop".to_owned(), stop });
             self.complete()?;
         }
@@ -172,14 +186,41 @@ impl Answer {
         if self.rules.json && self.checked.len() <= MOST_CHECKED {
             self.checked.push_str(&text);
         }
+        self.ahead += text.len();
         self.ready.push_back(Event::Text(text));
     }
 
-    /// Log probabilities of what was just said.
-    pub fn tokens(&mut self, tokens: Vec<TokenInfo>) {
-        if !tokens.is_empty() {
-            self.ready.push_back(Event::Tokens(tokens));
+    /// Log probabilities of what was just said; those of text that is held back wait for it.
+    pub fn tokens(&mut self, mut tokens: Vec<TokenInfo>) {
+        for token in &mut tokens {
+            token.alternatives.truncate(self.rules.alternatives);
         }
+        self.held.extend(tokens);
+        self.release(!self.stops.holds());
+    }
+
+    /// Gives out the tokens whose text is said; where all text is, all of them.
+    fn release(&mut self, all: bool) {
+        let mut count = 0;
+        while let Some(token) = self.held.get(count)
+            && (all || token.bytes.len() <= self.ahead)
+        {
+            self.ahead = self.ahead.saturating_sub(token.bytes.len());
+            count += 1;
+        }
+        if all {
+            self.ahead = 0;
+        }
+        if count > 0 {
+            self.ready.push_back(Event::Tokens(self.held.drain(..count).collect()));
+        }
+    }
+
+    /// Says what is held back: a stop string does not reach across another channel.
+    fn flush(&mut self) {
+        let rest = self.stops.end();
+        self.say(rest);
+        self.release(true);
     }
 
     /// More of a call, or a new one.
@@ -219,6 +260,7 @@ impl Answer {
         }
         match call.index {
             Some(index) if !piece.is_empty() => {
+                self.flush();
                 self.ready.push_back(Event::ToolArguments((index, piece.to_owned())));
             }
             None if !call.name.is_empty() => {
@@ -231,9 +273,10 @@ impl Answer {
                     id: call.given.clone().unwrap_or_else(made_up),
                     name: call.name.clone(),
                 };
+                let all = call.arguments.clone();
+                self.flush();
                 self.ready.push_back(Event::ToolStart(start));
-                if !call.arguments.is_empty() {
-                    let all = call.arguments.clone();
+                if !all.is_empty() {
                     self.ready.push_back(Event::ToolArguments((index, all)));
                 }
             }
@@ -300,8 +343,7 @@ impl Answer {
         if self.over {
             return Ok(());
         }
-        let rest = self.stops.end();
-        self.say(rest);
+        self.flush();
         let Some(mut finish) = self.finish.take() else {
             return Err(self.wrong("the answer ended without a finish reason"));
         };
@@ -341,7 +383,10 @@ impl Answer {
                 }
                 return Err(self.wrong("a tool call came without a name"));
             };
-            if call.arguments.is_empty() && reason != "length" {
+            if reason == "length" && !is_json(&call.arguments) {
+                continue;
+            }
+            if call.arguments.is_empty() {
                 self.ready.push_back(Event::ToolArguments((index, "{}".to_owned())));
             }
             self.ready.push_back(Event::ToolEnd(index));

@@ -5,7 +5,8 @@
 //! Bounds: [`MOST_SEEN`] characters of what a server said are passed on.
 
 use gristmill_plugin::prelude::*;
-use serde_json::Value;
+use serde::{Deserialize, de::IgnoredAny};
+use serde_json::{Value, value::RawValue};
 
 use crate::Reply;
 
@@ -22,6 +23,22 @@ pub struct Manners {
     pub backend: &'static str,
     /// Whether status 404 means that the model is missing. One server answers 404 to every failure.
     pub missing_is_404: bool,
+}
+
+/// What tells a failure from an answer, read without keeping anything else.
+#[derive(Debug, Deserialize)]
+struct Signs<'b> {
+    error: Option<IgnoredAny>,
+    detail: Option<IgnoredAny>,
+    #[serde(borrow)]
+    object: Option<&'b RawValue>,
+}
+
+impl Signs<'_> {
+    fn of_failure(&self) -> bool {
+        let object = self.object.is_some_and(|word| word.get() == "\"error\"");
+        self.error.is_some() || self.detail.is_some() || object
+    }
 }
 
 /// What a server said of a failure.
@@ -54,6 +71,7 @@ impl Manners {
     /// The error inside a success or a stream, if these bytes are one.
     #[must_use]
     pub fn inside(&self, body: &[u8]) -> Option<Error> {
+        serde_json::from_slice::<Signs<'_>>(body).ok().filter(Signs::of_failure)?;
         let said = said(body)?;
         let status = said.status.unwrap_or(0);
         let mut error = self.judged(status, &said);
@@ -121,7 +139,8 @@ impl Manners {
             return "context-overflow";
         }
         match status {
-            400 | 405 | 409 | 413 | 422 if has(NOT_OFFERED) => "unsupported",
+            // llama-server has 500 for fields that it does not take.
+            400 | 405 | 409 | 413 | 422 | 500 if has(NOT_OFFERED) => "unsupported",
             400 | 405 | 409 | 413 | 422 => "invalid-request",
             404 if self.missing_is_404 || has(MISSING) => "not-found",
             408 | 504 => "upstream-timeout",
@@ -148,7 +167,8 @@ const OVERFLOWS: &[&str] = &[
     "prompt is too long",
 ];
 
-const NOT_OFFERED: &[&str] = &["does not support", "is not supported", "not supported by"];
+const NOT_OFFERED: &[&str] =
+    &["does not support", "is not supported", "not supported by", "unsupported param"];
 
 const MISSING: &[&str] = &["not found", "does not exist", "no such model", "404 client error"];
 

@@ -1,6 +1,7 @@
 //! A JSON object being written: fields in the order in which they are set, and JSON of the caller
 //! (schemas, arguments) taken over byte for byte.
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use gristmill_plugin::prelude::*;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -18,10 +19,14 @@ impl Fields {
 
     /// Sets a field to JSON text.
     pub fn raw(&mut self, name: &str, json: &str) {
-        self.0.push(if self.0.is_empty() { '{' } else { ',' });
-        self.0.push_str(&quoted(name));
-        self.0.push(':');
+        self.name(name);
         self.0.push_str(json);
+    }
+
+    fn name(&mut self, name: &str) {
+        self.0.push(if self.0.is_empty() { '{' } else { ',' });
+        self.0.push_str(&json(&name));
+        self.0.push(':');
     }
 
     /// Sets a field.
@@ -37,19 +42,30 @@ impl Fields {
     }
 
     /// Sets a field to another object.
-    pub fn object(&mut self, name: &str, fields: &Self) {
-        self.raw(name, &fields.to_json());
-    }
-
-    /// Sets a field to a list of JSON texts.
-    pub fn list(&mut self, name: &str, items: &[String]) {
-        self.raw(name, &format!("[{}]", items.join(",")));
+    pub fn object(&mut self, name: &str, fields: Self) {
+        self.raw(name, &fields.into_json());
     }
 
     /// Sets a field to a list of objects.
     pub fn objects(&mut self, name: &str, items: impl IntoIterator<Item = Self>) {
-        let items: Vec<String> = items.into_iter().map(|item| item.to_json()).collect();
-        self.list(name, &items);
+        self.name(name);
+        self.0.push('[');
+        for (at, item) in items.into_iter().enumerate() {
+            if at > 0 {
+                self.0.push(',');
+            }
+            self.0.push_str(&item.into_json());
+        }
+        self.0.push(']');
+    }
+
+    /// Sets a field to bytes in base64, after a text.
+    pub fn base64(&mut self, name: &str, before: &str, bytes: &[u8]) {
+        self.name(name);
+        self.0.push_str(&json(&before));
+        self.0.pop();
+        STANDARD.encode_string(bytes, &mut self.0);
+        self.0.push('"');
     }
 
     /// Whether no field is set.
@@ -60,8 +76,12 @@ impl Fields {
 
     /// The JSON text.
     #[must_use]
-    pub fn to_json(&self) -> String {
-        if self.0.is_empty() { "{}".to_owned() } else { format!("{}}}", self.0) }
+    pub fn into_json(mut self) -> String {
+        if self.0.is_empty() {
+            self.0.push('{');
+        }
+        self.0.push('}');
+        self.0
     }
 }
 
@@ -69,10 +89,6 @@ impl Fields {
 pub fn json(value: &impl Serialize) -> String {
     // Only maps with keys that are no texts fail, and nobody writes one.
     serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned())
-}
-
-fn quoted(text: &str) -> String {
-    json(&text)
 }
 
 /// JSON text of the caller, byte for byte.
@@ -94,14 +110,22 @@ mod tests {
     #[test]
     fn fields_keep_their_order_and_callers_json_its_bytes() {
         let mut fields = Fields::new();
-        assert_eq!(fields.to_json(), "{}");
+        assert_eq!(fields.clone().into_json(), "{}");
         fields.set("z", 0.7_f32);
         fields.maybe("unset", None::<u32>);
         fields.raw("a", checked(" {\"y\" : 1e3, \"x\":[ ]} ", "tools").unwrap());
         fields.set("t", "é\n\"");
+        fields.base64("b", "data:\";", b"png");
+        let inner = |n: u32| {
+            let mut inner = Fields::new();
+            inner.set("n", n);
+            inner
+        };
+        fields.objects("l", [inner(1), Fields::new(), inner(2)]);
         assert_eq!(
-            fields.to_json(),
-            "{\"z\":0.7,\"a\":{\"y\" : 1e3, \"x\":[ ]},\"t\":\"é\\n\\\"\"}"
+            fields.into_json(),
+            "{\"z\":0.7,\"a\":{\"y\" : 1e3, \"x\":[ ]},\"t\":\"é\\n\\\"\",\
+             \"b\":\"data:\\\";cG5n\",\"l\":[{\"n\":1},{},{\"n\":2}]}"
         );
         let error = checked("{", "tools[0].parameters").unwrap_err();
         assert_eq!(error.code, "invalid-request");

@@ -5,7 +5,7 @@
 
 use gristmill_plugin::prelude::*;
 
-/// Bytes of pictures and sounds: they are written in base64 and copied once or twice.
+/// Bytes of pictures and sounds: they are written in base64, and moved from object to object.
 pub const MOST_MEDIA: usize = 16 << 20;
 
 /// One message of a conversation.
@@ -69,11 +69,12 @@ fn answered(
 ) -> Result<(String, Option<String>)> {
     let wanted = message.tool_call_id.as_deref().filter(|id| !id.is_empty());
     let name = message.name.as_deref().filter(|name| !name.is_empty());
-    let found = calls.iter_mut().find(|(id, called, done)| match (wanted, name) {
-        (Some(wanted), _) => wanted == id,
-        (None, Some(name)) => !*done && name == *called,
-        (None, None) => !*done,
-    });
+    let found = match (wanted, name) {
+        // Some clients count the calls of each turn from 0 again: the last one is meant.
+        (Some(wanted), _) => calls.iter_mut().rfind(|(id, ..)| wanted == id),
+        (None, Some(name)) => calls.iter_mut().find(|(_, call, done)| !*done && name == *call),
+        (None, None) => calls.iter_mut().find(|(.., done)| !*done),
+    };
     match (found, wanted) {
         (Some((id, called, done)), _) => {
             *done = true;
@@ -123,6 +124,16 @@ mod tests {
             answers,
             [some("call_0_0", "a"), some("x", "b"), some("call_0_2", "a"), some("lost", "c")]
         );
+        let turn = |name: &str| {
+            let mut turn = Message::text(Role::Assistant, "");
+            turn.tool_calls = vec![call("call_0", name)];
+            turn
+        };
+        let answer = result(Some("call_0"), None);
+        let messages = [turn("a"), answer.clone(), turn("b"), answer];
+        let answers = linked(&messages).unwrap();
+        assert_eq!(answers[1].answers, Some(some("call_0", "a")));
+        assert_eq!(answers[3].answers, Some(some("call_0", "b")));
         let error = linked(&[result(None, Some("a"))]).unwrap_err();
         assert_eq!(error.code, "invalid-request");
         assert_eq!(error.details, [("field".to_owned(), "messages[0].tool_call_id".to_owned())]);

@@ -80,12 +80,12 @@ pub fn get(path: &str) -> HttpRequest {
 
 /// A JSON object, posted.
 #[must_use]
-pub fn post(path: &str, body: &Fields) -> HttpRequest {
+pub fn post(path: &str, body: Fields) -> HttpRequest {
     HttpRequest {
         method: "POST".to_owned(),
         path: path.to_owned(),
         headers: vec![("content-type".to_owned(), "application/json".to_owned())],
-        body: body.to_json().into_bytes(),
+        body: body.into_json().into_bytes(),
     }
 }
 

@@ -36,6 +36,12 @@ impl Stops {
         (core::mem::replace(&mut self.held, rest), None)
     }
 
+    /// Whether something is held back.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        !self.held.is_empty()
+    }
+
     /// What was held back, when nothing follows.
     pub fn end(&mut self) -> String {
         core::mem::take(&mut self.held)

@@ -85,7 +85,7 @@ pub(super) fn encode(profile: &Profile, request: &Request) -> Result<Encoded> {
         if path != "/infill" {
             let mut options = Fields::new();
             options.set("include_usage", true);
-            body.object("stream_options", &options);
+            body.object("stream_options", options);
         }
     }
     Ok(Encoded { path, body, local_stops })
@@ -124,8 +124,8 @@ fn tools(profile: &Profile, request: &Request, chat: bool, body: &mut Fields) ->
             function.set("name", name);
             let mut choice = Fields::new();
             choice.set("type", "function");
-            choice.object("function", &function);
-            body.object("tool_choice", &choice);
+            choice.object("function", function);
+            body.object("tool_choice", choice);
         }
     }
     let only = named.filter(|_| profile.choice == Choice::Words);
@@ -157,7 +157,7 @@ pub fn function(at: usize, tool: &Tool) -> Result<Fields> {
     function.maybe("strict", tool.strict);
     let mut fields = Fields::new();
     fields.set("type", "function");
-    fields.object("function", &function);
+    fields.object("function", function);
     Ok(fields)
 }
 
@@ -172,7 +172,7 @@ fn thinking(profile: &Profile, request: &Request, chat: bool, body: &mut Fields)
     let switch = |body: &mut Fields, on: bool| {
         let mut kwargs = Fields::new();
         kwargs.set("enable_thinking", on);
-        body.object("chat_template_kwargs", &kwargs);
+        body.object("chat_template_kwargs", kwargs);
     };
     match (&request.reasoning, ways.effort_off) {
         (Reasoning::On, _) if ways.kwarg => switch(body, true),
@@ -219,8 +219,8 @@ fn constrain(
             named.raw("schema", schema);
             let mut format = Fields::new();
             format.set("type", "json_schema");
-            format.object("json_schema", &named);
-            body.object("response_format", &format);
+            format.object("json_schema", named);
+            body.object("response_format", format);
         }
         Constraint::Regex(text) | Constraint::Grammar(text) => {
             let regex = matches!(constraint, Constraint::Regex(_));

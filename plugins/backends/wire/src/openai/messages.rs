@@ -51,7 +51,7 @@ fn message(profile: &Profile, at: usize, turn: &Turn<'_>) -> Result<Fields> {
             let mut fields = Fields::new();
             fields.set("id", id);
             fields.set("type", "function");
-            fields.object("function", &function);
+            fields.object("function", function);
             fields
         });
         fields.objects("tool_calls", calls);
@@ -77,7 +77,7 @@ fn part(profile: &Profile, field: &str, part: &Part) -> Result<Fields> {
             let data = STANDARD.encode(&media.data);
             image.set("url", format!("data:{};base64,{data}", media.mime));
             fields.set("type", "image_url");
-            fields.object("image_url", &image);
+            fields.object("image_url", image);
         }
         Part::Audio(media) if profile.media => {
             let format = match media.mime.as_str() {
@@ -92,7 +92,7 @@ fn part(profile: &Profile, field: &str, part: &Part) -> Result<Fields> {
             audio.set("data", STANDARD.encode(&media.data));
             audio.set("format", format);
             fields.set("type", "input_audio");
-            fields.object("input_audio", &audio);
+            fields.object("input_audio", audio);
         }
         Part::Image(_) | Part::Audio(_) => {
             return Err(refused(profile, field, "the server takes text alone"));

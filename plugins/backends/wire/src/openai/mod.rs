@@ -213,7 +213,7 @@ pub fn generate(
     rules.one_call = request.parallel_tool_calls == Some(false) && !profile.parallel_switch;
     rules.stops = encoded.local_stops;
     let decoder = decode::Chunks::new(profile, request);
-    Stream::start(server, &post(encoded.path, &encoded.body), Framing::Sse, rules, decoder)
+    Stream::start(server, &post(encoded.path, encoded.body), Framing::Sse, rules, decoder)
 }
 
 /// The bridge of a server that speaks this format.

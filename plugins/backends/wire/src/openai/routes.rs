@@ -117,7 +117,7 @@ pub fn embed(profile: &Profile, server: &dyn Server, request: &EmbedRequest) -> 
     if let (true, Some((field, value))) = (request.truncate, ways.truncate) {
         body.set(field, value);
     }
-    let answer: Answer = ask(server, &profile.manners, &post("/v1/embeddings", &body))?;
+    let answer: Answer = ask(server, &profile.manners, &post("/v1/embeddings", body))?;
     let prompt_tokens = answer.usage.and_then(|usage| usage.prompt_tokens).unwrap_or_default();
     let mut rows: Vec<Option<Vec<f32>>> = request.inputs.iter().map(|_| None).collect();
     for (place, item) in answer.data.into_iter().enumerate() {
@@ -191,7 +191,7 @@ pub fn rerank(
     body.set("query", &request.query);
     body.set("documents", &request.documents);
     body.maybe("top_n", request.top_n);
-    let answer: Answer = ask(server, &profile.manners, &post(ways.path, &body))?;
+    let answer: Answer = ask(server, &profile.manners, &post(ways.path, body))?;
     let mut ranked = Vec::with_capacity(answer.results.len());
     for result in answer.results {
         if result.index as usize >= request.documents.len() {
@@ -245,7 +245,7 @@ pub fn tokenize(
             body.set("parse_special", special);
         }
     }
-    Ok(ask::<Answer>(server, &profile.manners, &post("/tokenize", &body))?.tokens)
+    Ok(ask::<Answer>(server, &profile.manners, &post("/tokenize", body))?.tokens)
 }
 
 /// The text that tokens stand for.
@@ -269,7 +269,7 @@ pub fn detokenize(
     let mut body = Fields::new();
     body.set("model", model);
     body.set("tokens", tokens);
-    let answer: Answer = ask(server, &profile.manners, &post("/detokenize", &body))?;
+    let answer: Answer = ask(server, &profile.manners, &post("/detokenize", body))?;
     Ok(answer.prompt.into_bytes())
 }
 

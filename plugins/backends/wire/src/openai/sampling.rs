@@ -33,7 +33,7 @@ pub(super) fn write(profile: &Profile, sampling: &Sampling, body: &mut Fields) -
         for (token, bias) in &sampling.logit_bias {
             biases.set(&token.to_string(), bias);
         }
-        body.object("logit_bias", &biases);
+        body.object("logit_bias", biases);
     }
     Ok(())
 }
