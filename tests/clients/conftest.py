@@ -8,7 +8,7 @@ GRISTMILL_MODEL is the model asked, `smollm2` unless set.
 import contextlib
 import os
 import pathlib
-import socket
+import re
 import subprocess
 import time
 
@@ -52,36 +52,39 @@ def running(model, **settings):
     binary = os.environ.get("GRISTMILL_BINARY", str(ROOT / "target/dist/bin/gristmill"))
     work = ROOT / "target/clients-work"
     work.mkdir(parents=True, exist_ok=True)
-    environment = {**os.environ, "GRISTMILL_PATHS_MODELS": str(work / "store"), **settings}
+    environment = {
+        **os.environ,
+        "GRISTMILL_PATHS_MODELS": str(work / "store"),
+        "XDG_CACHE_HOME": str(work / "cache"),
+        **settings,
+    }
     take = ["import", str(DEMO), "--name", model] if DEMO.exists() else ["pull", model]
     subprocess.run([binary, *take], check=True, cwd=work, env=environment)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
     log = work / f"serve-{model}.log"
     with log.open("wb") as out:
         server = subprocess.Popen(
-            [binary, "serve", "--server-listen", address],
+            [binary, "serve", "--server-listen", "127.0.0.1:0", "--log-filter", "info"],
             cwd=work, env=environment, stdout=out, stderr=subprocess.STDOUT,
         )
     try:
-        wait_until_ready(f"http://{address}", server, log)
-        yield f"http://{address}"
+        yield ready(server, log)
     finally:
         server.terminate()
         server.wait(timeout=60)
 
 
-def wait_until_ready(url, server, log):
+def ready(server, log):
+    """The address that it chose itself and wrote into its log, once it answers there."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         if server.poll() is not None:
             pytest.exit(f"gristmill ended with {server.returncode}:\n{log.read_text()}", 1)
-        try:
-            if httpx.get(f"{url}/readyz", timeout=1).status_code == 200:
-                return
-        except httpx.TransportError:
-            pass
+        if named := re.search(r"listening on (http://[\w.:]+)", log.read_text()):
+            try:
+                if httpx.get(f"{named[1]}/readyz", timeout=1).status_code == 200:
+                    return named[1]
+            except httpx.TransportError:
+                pass
         time.sleep(0.05)
     pytest.exit(f"gristmill was not ready within {START_SECONDS} s:\n{log.read_text()}", 1)
 

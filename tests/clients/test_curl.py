@@ -91,7 +91,8 @@ def test_a_huge_body_is_refused(curl, model):
 def test_slow_clients_keep_nobody_waiting(url, curl, model):
     """Many half-sent requests are open while others are answered."""
     target = urllib.parse.urlsplit(url)
-    slow = [socket.create_connection((target.hostname, target.port)) for _ in range(32)]
+    place = (target.hostname, target.port)
+    slow = [socket.create_connection(place, timeout=60) for _ in range(32)]
     try:
         for number, client in enumerate(slow):
             client.sendall(b"POST /api/chat HTTP/1.1\r\nHost: 127.0.0.1\r\n"[: number + 1])
@@ -109,7 +110,8 @@ def test_clients_that_leave_free_their_places(url, curl, model):
         f"POST /api/chat HTTP/1.1\r\nHost: {target.netloc}\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(request)}\r\n\r\n"
     ).encode()
-    clients = [socket.create_connection((target.hostname, target.port)) for _ in range(8)]
+    place = (target.hostname, target.port)
+    clients = [socket.create_connection(place, timeout=60) for _ in range(8)]
     for client in clients:
         client.sendall(head + request)
     for client in clients[:2]:

@@ -24,7 +24,7 @@ def test_the_package_for_javascript(url, script_url, model, package):
             {name: getattr(scripts, name) for name in ("CALLS", "ZURICH", "BROKEN")}
         ),
     }
-    command = ["node", "--test", str(FOLDER / f"{package}.test.cjs")]
+    command = ["node", "--test", "--test-reporter=tap", str(FOLDER / f"{package}.test.cjs")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "# fail 0" in done.stdout and "# pass 0" not in done.stdout

@@ -122,16 +122,13 @@ def test_ps_tells_memory_and_expiry(native, model):
     assert running.context_length > 0
 
 
-def test_json_is_honoured_or_refused(native, model):
-    try:
-        answer = native.chat(model, QUESTION, format="json", options={**GREEDY, "num_predict": 200})
-    except ollama.ResponseError as error:
-        assert error.status_code == 400 and "format" in error.error
-    else:
-        assert isinstance(json.loads(answer.message.content), dict)
+def test_json_is_honoured(native, model):
+    answer = native.chat(model, QUESTION, format="json", options={**GREEDY, "num_predict": 200})
+    assert answer.done_reason == "stop"
+    assert isinstance(json.loads(answer.message.content), dict)
 
 
-def test_tools_are_honoured_or_refused(native, model):
+def test_tools_are_as_show_says(native, model):
     def add(a: int, b: int) -> int:
         """Adds two numbers.
 
@@ -141,8 +138,8 @@ def test_tools_are_honoured_or_refused(native, model):
         """
         return a + b
 
-    capable = "tools" in native.show(model).capabilities
-    if capable:
+    if "tools" in native.show(model).capabilities:
+        assert model != "smollm2", "its template has no place for tools"
         assert native.chat(model, QUESTION, tools=[add], options=GREEDY).done
     else:
         refused(native, 400, "tools", model=model, messages=QUESTION, tools=[add])

@@ -11,6 +11,10 @@ impl Divergence {
     /// Compares one position: `expected` and `found` are logits over the same vocabulary.
     pub fn add(&mut self, expected: &[f32], found: &[f32]) {
         assert_eq!(expected.len(), found.len(), "logits over different vocabularies");
+        for (whose, row) in [("the reference", expected), ("the compared", found)] {
+            // A NaN would vanish in the maxima below and count as no divergence at all.
+            assert!(row.iter().all(|logit| logit.is_finite()), "{whose} has logits that are none");
+        }
         let kl = divergence(expected, found);
         self.each.push(kl);
         self.agreed += u32::from(best(expected) == best(found));
@@ -96,5 +100,17 @@ mod tests {
         all.add(&[1.0, 2.0], &[9.0, 2.0]);
         all.add(&[5.0, 2.0], &[5.0, 2.0]);
         assert!(all.median() < 1e-12 && all.mean() > 1.0, "{} {}", all.median(), all.mean());
+    }
+
+    #[test]
+    #[should_panic(expected = "the compared has logits that are none")]
+    fn a_row_that_is_not_a_number_is_no_agreement() {
+        Divergence::default().add(&[1.0, 2.0], &[f32::NAN, 2.0]);
+    }
+
+    #[test]
+    #[should_panic(expected = "the reference has logits that are none")]
+    fn nor_is_one_that_is_infinite() {
+        Divergence::default().add(&[f32::INFINITY, 2.0], &[1.0, 2.0]);
     }
 }

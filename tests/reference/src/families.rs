@@ -1,15 +1,17 @@
 //! The first-party families as the native crates they are too.
 //!
-//! This is about numbers: what a component answers is what its crate answers, and the sandbox's own
-//! tests hold it to that. A family asked natively needs no compiler for components.
+//! Comparing numbers needs no sandbox: what a component answers is what its crate answers, and
+//! `tests/components.rs` holds every one to that.
 
 use std::path::{Path, PathBuf};
 
 use gristmill_core::{
     Code, Error, Result,
     program::{
-        Attribute, Dialect, Families, Metadata, Program, Resolved, State, Step, TensorInfo, Value,
+        Attribute, Dialect, Families, Metadata, Program, Resolved, Span, State, Step, TensorInfo,
+        ToolFormat, Value,
     },
+    request::Sampling,
 };
 use gristmill_plugin::family::{self as plugin, Family};
 
@@ -23,10 +25,12 @@ pub fn root() -> PathBuf {
 #[derive(Debug, Clone, Copy)]
 pub struct Native;
 
-type Asked = Option<(&'static str, gristmill_plugin::Result<plugin::Program>)>;
+type Answer = gristmill_plugin::Result<(plugin::Program, plugin::Dialect)>;
+type Asked = Option<(&'static str, Answer)>;
 
 fn ask<F: Family>(model: &plugin::Metadata) -> Asked {
-    F::matches(model).map(|name| (name, F::architecture(model)))
+    let answer = || Ok((F::architecture(model)?, F::speak(model)?));
+    F::matches(model).map(|name| (name, answer()))
 }
 
 /// In the order of the product's settings.
@@ -49,16 +53,17 @@ const FAMILIES: [fn(&plugin::Metadata) -> Asked; 13] = [
 impl Families for Native {
     fn resolve(&self, metadata: &Metadata) -> Result<Resolved> {
         let model = shown(metadata);
-        let Some((family, program)) = FAMILIES.iter().find_map(|ask| ask(&model)) else {
+        let Some((family, answer)) = FAMILIES.iter().find_map(|ask| ask(&model)) else {
             let known = format!("no family knows the architecture `{}`", metadata.architecture);
             return Err(Error::unsupported(known));
         };
-        let program = program.map_err(|error| Error::new(Code::Unsupported, error.message))?;
+        let (program, dialect) =
+            answer.map_err(|error| Error::new(Code::Unsupported, error.message))?;
         Ok(Resolved {
             family: family.to_owned(),
             digest: "sha256:native".to_owned(),
             program: taken(program),
-            dialect: Dialect::default(),
+            dialect: spoken(dialect),
         })
     }
 }
@@ -127,5 +132,37 @@ fn taken(program: plugin::Program) -> Program {
             .collect(),
         result_value: program.result_value,
         extras: program.extras,
+    }
+}
+
+fn spoken(dialect: plugin::Dialect) -> Dialect {
+    let plugin::Dialect { template, system_role, stops, reasoning, tools, defaults, extras } =
+        dialect;
+    let span = |plugin::Span { open, close, open_at_start }| Span { open, close, open_at_start };
+    let format = |given: plugin::ToolFormat| {
+        let plugin::ToolFormat { open, close, shape, name_key, arguments_key, extras } = given;
+        ToolFormat { open, close, shape, name_key, arguments_key, extras }
+    };
+    Dialect {
+        template,
+        system_role,
+        stops,
+        reasoning: reasoning.map(span),
+        tools: tools.map(format),
+        defaults: Sampling {
+            temperature: defaults.temperature,
+            top_p: defaults.top_p,
+            top_k: defaults.top_k,
+            min_p: defaults.min_p,
+            typical_p: defaults.typical_p,
+            repeat_penalty: defaults.repeat_penalty,
+            repeat_last_n: defaults.repeat_last_n,
+            presence_penalty: defaults.presence_penalty,
+            frequency_penalty: defaults.frequency_penalty,
+            seed: defaults.seed,
+            logit_bias: defaults.logit_bias,
+            extras: defaults.extras,
+        },
+        extras,
     }
 }
