@@ -23,7 +23,7 @@ use crate::{
     constraint::Grammars,
     execute::MOST_SEQUENCES,
     memory::{Memory, Reservation},
-    packing::{self, Placement},
+    packing::{self, Place, Placement},
     plan::{Capacity, Plan},
     program::{self, check},
     speculation::MOST,
@@ -102,7 +102,7 @@ impl Core {
             .paths
             .first()
             .ok_or_else(|| Error::not_found(format!("the model `{}` has no files", located.id)))?;
-        let gguf = Gguf::open(path)?;
+        let gguf = Arc::new(Gguf::open(path)?);
         let metadata = gguf.metadata();
         let resolved = loading.families.resolve(&metadata)?;
         let checked = check(&resolved.program, &metadata)
@@ -124,8 +124,10 @@ impl Core {
             loading.packages.and_then(|store| packing::open(store, &located.digest, &plan, &gguf));
         let (weights, placement) = match (packed, loading.packages) {
             (Some(packed), _) => packed,
-            (None, Some(_)) => (Weights::load(&plan, &gguf, false)?, Placement::file()),
-            (None, None) => (Weights::load(&plan, &gguf, true)?, Placement::memory(None)),
+            (None, Some(_)) => {
+                (Weights::mapped(&plan, Arc::clone(&gguf))?, Placement::new(Place::File))
+            }
+            (None, None) => (Weights::load(&plan, &*gguf, true)?, Placement::new(Place::Memory)),
         };
         let tokenizer = Tokenizer::from_gguf(&gguf)?;
         if tokenizer.vocab_len() as usize > plan.program.vocabulary {
@@ -180,7 +182,7 @@ impl Core {
             metadata,
             family: resolved.family,
             plan,
-            file: Arc::new(gguf),
+            file: gguf,
             weights: Mutex::new((Ok(Arc::new(weights)), placement)),
             tokenizer,
             template,

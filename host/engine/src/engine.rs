@@ -199,11 +199,11 @@ impl Runtime for Engine {
             model = core.located.id,
             family = core.family,
             program = core.plan.program.digest,
-            weights = core.placement().from,
+            weights = core.placement().word(),
             us = core.load.load(Ordering::Relaxed),
             "model loaded"
         );
-        if self.config.packages && core.placement().from == "file" {
+        if self.config.packages && matches!(core.placement().place, packing::Place::File) {
             packing::begin(&core, Arc::clone(&self.store));
         }
         *loaded = Some(Arc::clone(&core));

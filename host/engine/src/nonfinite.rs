@@ -22,21 +22,15 @@ fn error(message: String) -> Error {
     Error::new(Code::Other(CODE.to_owned()), message)
 }
 
-/// Fails if a weight of a tensor's `n`-th matrix is no finite number.
+/// Fails if a weight is no finite number; `matrix` begins at row `first` of the tensor.
 ///
 /// # Errors
 /// `non-finite` with details `tensor` and `row`.
-pub(crate) fn matrix(tensor: &Tensor, n: usize, matrix: &Matrix) -> Result<()> {
-    let mut row = vec![0.0; matrix.cols()];
-    for index in 0..matrix.rows() {
-        let decoded = matrix.row_f32(index, &mut row);
-        decoded.map_err(|error| Error::invalid(format!("tensor `{}`: {error}", tensor.name)))?;
-        if let Some(column) = row.iter().position(|x| !x.is_finite()) {
-            let place = n * matrix.rows() + index;
-            return Err(weight(tensor, place, column, row.get(column).copied()));
-        }
-    }
-    Ok(())
+pub(crate) fn matrix(tensor: &Tensor, first: usize, matrix: &Matrix) -> Result<()> {
+    let Some((row, column)) = matrix.first_nonfinite() else { return Ok(()) };
+    let mut numbers = vec![0.0; matrix.cols()];
+    let found = matrix.row_f32(row, &mut numbers).ok().and_then(|()| numbers.get(column).copied());
+    Err(weight(tensor, first + row, column, found))
 }
 
 /// Fails if a number of a vector is not finite.
@@ -68,7 +62,7 @@ pub(crate) fn blame(plan: &Plan, weights: &Weights, phase: &Phase, position: usi
     for &id in &tensors {
         let Some(tensor) = plan.program.tensors.get(id) else { continue };
         for (n, held) in weights.experts(id).unwrap_or_default().iter().enumerate() {
-            if let Err(error) = matrix(tensor, n, held) {
+            if let Err(error) = matrix(tensor, n * held.rows(), held) {
                 return error;
             }
         }

@@ -1,8 +1,10 @@
 //! A model's package: opened when it is there, made in the background when it is not.
 //!
-//! A model answers at once from its file's own bytes. A thread of the lowest priority, which is
-//! none of the pool's, brings the matrices into the kernels' layout, lets the store keep them, and
-//! hands the model its new weights between two passes; contexts stay. Answers before and after
+//! A model answers at once from its file's own bytes, which the kernels read two to three times
+//! slower than their own layout. So threads that are none of the pool's bring the matrices into that
+//! layout with ordinary priority, let the store keep them, and hand the model its new weights
+//! between two passes; contexts stay. With the lowest priority it would never end beside an answer:
+//! the pool's threads leave a processor only when they have nothing to do. Answers before and after
 //! differ by the rounding of sums only. When no package can be made (a full disk, a store that
 //! cannot be written to), the reason is logged and kept for `explain`, and the matrices are packed
 //! into this process's own memory instead.
@@ -12,14 +14,16 @@
 
 use std::{
     ops::ControlFlow,
-    path::PathBuf,
     sync::{Arc, Weak},
     thread,
     time::Instant,
 };
 
 use gristmill_core::{Error, Result};
-use gristmill_kernels::{LayoutId, isa};
+use gristmill_kernels::{
+    LayoutId, Matrix,
+    isa::{self, Isa},
+};
 use gristmill_models::{
     Gguf,
     store::{Package, PackageWriter, Progress, Store, Update},
@@ -29,7 +33,8 @@ use serde_json::{Value, json};
 use crate::{
     core::Core,
     plan::Plan,
-    weights::{Weights, matrices, products, stack},
+    program::Tensor,
+    weights::{Source as _, Weights, products, stack},
 };
 
 /// The kind of kernels this process packs for; part of a package's name.
@@ -39,45 +44,51 @@ pub fn kind() -> String {
 }
 
 /// Where a model's matrices are.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
+pub(crate) enum Place {
+    /// In the model's file.
+    File,
+    /// In its package.
+    Package(Arc<Package>),
+    /// Packed, in this process.
+    Memory,
+}
+
+/// The same, with the reason why it is no package.
+#[derive(Debug, Clone)]
 pub(crate) struct Placement {
-    /// `file`, `package` or `memory`.
-    pub(crate) from: &'static str,
-    /// The package's file.
-    pub(crate) path: Option<PathBuf>,
-    /// The package's bytes.
-    pub(crate) bytes: u64,
-    /// Bytes of it mapped by huge pages.
-    pub(crate) huge: Option<u64>,
-    /// Why it is not a package.
+    pub(crate) place: Place,
     pub(crate) reason: Option<String>,
 }
 
 impl Placement {
-    pub(crate) fn file() -> Self {
-        Self { from: "file", ..Self::default() }
+    pub(crate) fn new(place: Place) -> Self {
+        Self { place, reason: None }
     }
 
-    pub(crate) fn memory(reason: Option<String>) -> Self {
-        Self { from: "memory", reason, ..Self::default() }
+    pub(crate) fn because(place: Place, reason: impl Into<String>) -> Self {
+        Self { place, reason: Some(reason.into()) }
     }
 
-    pub(crate) fn package(package: &Package) -> Self {
-        Self {
-            from: "package",
-            path: Some(package.path().to_owned()),
-            bytes: package.size(),
-            huge: package.huge(),
-            reason: None,
+    /// `file`, `package` or `memory`.
+    pub(crate) fn word(&self) -> &'static str {
+        match self.place {
+            Place::File => "file",
+            Place::Package(_) => "package",
+            Place::Memory => "memory",
         }
     }
 
     pub(crate) fn json(&self) -> Value {
+        let package = match &self.place {
+            Place::Package(package) => Some(package),
+            _ => None,
+        };
         json!({
-            "from": self.from,
-            "package": self.path.as_ref().map(|path| path.display().to_string()),
-            "bytes": self.bytes,
-            "huge_page_bytes": self.huge,
+            "from": self.word(),
+            "package": package.map(|package| package.path().display().to_string()),
+            "bytes": package.map(|package| package.size()),
+            "huge_page_bytes": package.and_then(|package| package.huge()),
             "reason": self.reason,
         })
     }
@@ -94,7 +105,7 @@ pub(crate) fn open(
     let found = store.package(digest, &kind()).map_err(Error::from).and_then(|package| {
         let Some(package) = package else { return Ok(None) };
         let weights = Weights::packaged(plan, file, &package)?;
-        Ok(Some((weights, Placement::package(&package))))
+        Ok(Some((weights, Placement::new(Place::Package(Arc::new(package))))))
     });
     found.unwrap_or_else(|error| {
         tracing::warn!(model = digest, %error, "a package is not used");
@@ -117,36 +128,65 @@ pub fn make(
     store.make_package(digest, &kind(), estimate, progress, |writer| fill(plan, file, writer))
 }
 
-/// Bytes the packed matrices take.
+/// The layout a tensor is packed into here; none if its rows are best as they are.
+fn layout(tensor: &Tensor) -> Option<LayoutId> {
+    (isa::current() > Isa::Scalar).then(|| LayoutId::of(tensor.quant)).flatten()
+}
+
+/// Bytes the packed matrices take; 0 when there is nothing to pack.
 fn estimate(plan: &Plan) -> u64 {
     let bytes = products(plan).filter_map(|tensor| {
         let (rows, count) = stack(tensor);
-        let one = LayoutId::of(tensor.quant)?.bytes(rows, tensor.cols()).ok()?;
+        let one = layout(tensor)?.bytes(rows, tensor.cols()).ok()?;
         Some(one as u64 * count as u64)
     });
     bytes.sum()
 }
 
+/// Rows of a matrix that are packed at once: whole panels, and about as many bytes as the store
+/// writes at once.
+const PIECE: usize = 2 << 20;
+
 fn fill(plan: &Plan, file: &Gguf, writer: &mut PackageWriter<'_>) -> Result<()> {
+    let threads = thread::available_parallelism().map_or(1, usize::from);
     for tensor in products(plan) {
+        let Some(layout) = layout(tensor) else { continue };
         let wrong = |error: &dyn std::fmt::Display| {
             Error::invalid(format!("tensor `{}`: {error}", tensor.name))
         };
-        let raw = matrices(tensor, file)?;
-        let (rows, count) = stack(tensor);
-        for (n, matrix) in raw.iter().enumerate() {
-            crate::nonfinite::matrix(tensor, n, matrix)?;
-            let packed = matrix.pack().map_err(|error| wrong(&error))?;
-            let (Some(layout), Some(bytes)) = (packed.packed_layout(), packed.packed_bytes())
-            else {
-                continue;
-            };
-            if n == 0 {
-                let numbers = [tensor.quant.id(), layout.to_u32()];
-                let shape = [rows, tensor.cols(), count];
-                writer.tensor(&tensor.name, numbers, shape, bytes.len())?;
+        let ((rows, count), cols) = (stack(tensor), tensor.cols());
+        let bytes = |rows| layout.bytes(rows, cols).map_err(|error| wrong(&error));
+        let numbers = [tensor.quant.id(), layout.to_u32()];
+        writer.tensor(&tensor.name, numbers, [rows, cols, count], bytes(rows)?)?;
+        let step = (PIECE / bytes(LayoutId::ROWS)?.max(1)).max(1) * LayoutId::ROWS;
+        let row = tensor.quant.row_bytes(cols).map_err(|error| wrong(&error))?;
+        let pack = |first: usize, last: usize| -> Result<Matrix> {
+            let bytes = file.part(&tensor.name, first * row..last * row)?;
+            let raw = Matrix::new(tensor.quant, last - first, cols, bytes);
+            let raw = raw.map_err(|error| wrong(&error))?;
+            crate::nonfinite::matrix(tensor, first, &raw)?;
+            raw.pack().map_err(|error| wrong(&error))
+        };
+        // Panels do not span matrices, nor do pieces.
+        let pieces: Vec<(usize, usize)> = (0..count)
+            .flat_map(|n| (0..rows).step_by(step).map(move |at| (n, at)))
+            .map(|(n, at)| (n * rows + at, n * rows + rows.min(at + step)))
+            .collect();
+        for group in pieces.chunks(threads) {
+            let packed: Vec<Result<Matrix>> = thread::scope(|scope| {
+                let pack = &pack;
+                let running: Vec<_> = group
+                    .iter()
+                    .map(|&(first, last)| scope.spawn(move || pack(first, last)))
+                    .collect();
+                let ended = || Error::internal("a thread that packs ended");
+                running.into_iter().map(|it| it.join().unwrap_or_else(|_| Err(ended()))).collect()
+            });
+            for matrix in packed {
+                let matrix = matrix?;
+                let bytes = matrix.packed_bytes().ok_or_else(|| wrong(&"it was not packed"))?;
+                writer.part(bytes)?;
             }
-            writer.part(bytes)?;
         }
     }
     Ok(())
@@ -161,47 +201,50 @@ impl Progress for While<'_> {
     }
 }
 
-/// Packs a model that runs from its file, on a thread of its own.
+/// Packs a model that runs from its file, on threads of its own.
 pub(crate) fn begin(core: &Arc<Core>, store: Arc<Store>) {
+    let stay = |reason: &str| core.note(Placement::because(Place::File, reason));
+    if estimate(&core.plan) == 0 {
+        return stay("no tensor has a packed layout on this machine");
+    }
+    if core.weights().is_ok_and(|weights| weights.scarce()) {
+        return stay("the model is larger than the memory that is free");
+    }
     let (plan, file) = (Arc::clone(&core.plan), Arc::clone(&core.file));
     let (digest, id) = (core.located.digest.clone(), core.located.id.clone());
     // Not held: a model that is let go of need not be packed.
     let core = Arc::downgrade(core);
     let work = move || {
-        yield_to_answers();
         let begun = Instant::now();
         let made = make(&store, &digest, &plan, &file, &mut While(&core)).and_then(|package| {
-            let Some(package) = package else { return Ok(None) };
-            let weights = Weights::packaged(&plan, &*file, &package)?;
-            Ok(Some((weights, Placement::package(&package))))
+            let package = package.ok_or_else(|| Error::internal("an empty package"))?;
+            Ok((Weights::packaged(&plan, &*file, &package)?, package))
         });
         let Some(core) = core.upgrade() else { return };
         match made {
-            Ok(Some((weights, placement))) => {
+            Ok((weights, package)) => {
                 tracing::info!(
                     model = id,
-                    bytes = placement.bytes,
-                    huge = placement.huge,
+                    bytes = package.size(),
                     ms = begun.elapsed().as_millis(),
                     "the model runs from its package"
                 );
-                core.replace(Ok(weights), placement);
+                let place = Place::Package(Arc::new(package));
+                core.replace(Ok(weights), Placement::new(place));
             }
-            Ok(None) => core.note(Placement {
-                reason: Some("no tensor has a packed layout on this machine".to_owned()),
-                ..Placement::file()
-            }),
             Err(error) if error.code.as_str() == crate::nonfinite::CODE => {
                 tracing::error!(model = id, %error, "the model is damaged");
-                let reason = Some(error.message.clone());
-                core.replace(Err(error), Placement { reason, ..Placement::file() });
+                let reason = error.message.clone();
+                core.replace(Err(error), Placement::because(Place::File, reason));
             }
             Err(error) => {
                 tracing::warn!(model = id, %error, "no package: packing into memory instead");
                 let reason = format!("no package could be made: {}", error.message);
                 match Weights::load(&plan, &*file, true) {
-                    Ok(weights) => core.replace(Ok(weights), Placement::memory(Some(reason))),
-                    Err(_) => core.note(Placement { reason: Some(reason), ..Placement::file() }),
+                    Ok(weights) => {
+                        core.replace(Ok(weights), Placement::because(Place::Memory, reason));
+                    }
+                    Err(_) => core.note(Placement::because(Place::File, reason)),
                 }
             }
         }
@@ -209,13 +252,6 @@ pub(crate) fn begin(core: &Arc<Core>, store: Arc<Store>) {
     if let Err(error) = thread::Builder::new().name("packing".to_owned()).spawn(work) {
         tracing::warn!(%error, "no thread to pack on: the model runs from its file");
     }
-}
-
-/// The lowest priority, for this thread and those it starts.
-fn yield_to_answers() {
-    #[cfg(target_os = "linux")]
-    // On Linux a priority belongs to a thread. Without it packing is only less polite.
-    let _ = rustix::process::setpriority_process(None, 19);
 }
 
 /// Makes the package of a stored model ahead of its first use.

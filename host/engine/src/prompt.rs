@@ -93,8 +93,6 @@ pub(crate) fn closed(core: &Core, prompt: &str) -> bool {
 
 /// How the answer's text is to be read.
 pub(crate) fn reading(core: &Core, request: &Request, prompt: &str) -> Result<Reading> {
-    let mut stops = request.stop.clone();
-    stops.extend(core.end_texts.iter().filter(|text| !request.stop.contains(text)).cloned());
     let tools = calls(request).then(|| format(core).cloned()).transpose()?;
     let reasoning = core.dialect.reasoning.as_ref().map(|span| {
         // The template may have opened the reasoning, whatever the family expects, or closed it.
@@ -109,7 +107,8 @@ pub(crate) fn reading(core: &Core, request: &Request, prompt: &str) -> Result<Re
         Span { open_at_start, ..span.clone() }
     });
     Ok(Reading {
-        stops,
+        stops: request.stop.clone(),
+        ends: core.end_texts.clone(),
         reasoning,
         tools,
         names: request.tools.iter().map(|tool| tool.name.clone()).collect(),

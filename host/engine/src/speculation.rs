@@ -22,6 +22,13 @@ pub struct Lookup {
 }
 
 impl Lookup {
+    /// Over a context that is there already.
+    pub fn of<'a>(context: impl Iterator<Item = &'a u32>) -> Self {
+        let mut lookup = Self::default();
+        context.for_each(|&token| lookup.push(token));
+        lookup
+    }
+
     /// Takes note of the next token of the context.
     pub fn push(&mut self, token: u32) {
         if let Some(last) = self.history.last_chunk::<MATCH>() {
@@ -30,14 +37,15 @@ impl Lookup {
         self.history.push(token);
     }
 
-    /// At most `most` tokens that may come next; none if the last ones have not been seen before.
+    /// Adds at most `most` tokens that may come next to `out`, which ends with the last one; none if
+    /// the last ones have not been seen before.
     pub fn guess(&self, most: usize, out: &mut Vec<u32>) {
-        out.clear();
+        let known = out.len();
         let last = self.history.last_chunk::<MATCH>();
         let Some(&place) = last.and_then(|last| self.places.get(last)) else { return };
         for n in place..place + most {
             // A repetition shorter than the guess goes on into the guess itself.
-            let guessed = n.checked_sub(self.history.len()).and_then(|n| out.get(n));
+            let guessed = n.checked_sub(self.history.len()).and_then(|n| out.get(known + n));
             let Some(&token) = self.history.get(n).or(guessed) else { return };
             out.push(token);
         }
@@ -160,11 +168,9 @@ mod tests {
     use super::*;
 
     fn guess(history: &[u32], most: usize) -> Vec<u32> {
-        let mut lookup = Lookup::default();
-        history.iter().for_each(|&token| lookup.push(token));
         let mut out = vec![9; 3];
-        lookup.guess(most, &mut out);
-        out
+        Lookup::of(history.iter()).guess(most, &mut out);
+        out.split_off(3)
     }
 
     #[test]

@@ -39,8 +39,10 @@ pub struct Assembler {
 /// How an answer's text is read.
 #[derive(Debug, Clone, Default)]
 pub struct Reading {
-    /// Strings that end the answer.
+    /// The caller's strings that end the answer.
     pub stops: Vec<String>,
+    /// Texts that end a turn in the model's family; none of them is looked for in bound text.
+    pub ends: Vec<String>,
     /// How reasoning is marked, if it is told apart.
     pub reasoning: Option<Span>,
     /// How calls are marked, if any may be made.
@@ -73,7 +75,7 @@ impl Assembler {
             .map(|format| Calls::new(format, reading.names, reading.parallel, reading.id));
         Self {
             utf8: Utf8::default(),
-            stops: Stops::new(reading.stops),
+            stops: Stops::new(reading.stops, reading.ends),
             spans: reading.reasoning.map(Spans::new),
             calls,
             stopped: None,
@@ -81,17 +83,18 @@ impl Assembler {
         }
     }
 
-    /// The bytes of the next token. Afterwards [`Assembler::ended`] says whether the answer is over.
-    pub fn push(&mut self, bytes: &[u8], events: &mut Vec<Event>) {
+    /// The bytes of the next token, and whether a grammar binds them. Afterwards
+    /// [`Assembler::ended`] says whether the answer is over.
+    pub fn push(&mut self, bytes: &[u8], bound: bool, events: &mut Vec<Event>) {
         let text = self.utf8.push(bytes);
-        self.text(&text, events);
+        self.text(&text, bound, events);
     }
 
     /// The end of the answer: what was held back is decided.
     pub fn finish(&mut self, events: &mut Vec<Event>) {
         if !self.ended() {
             let text = self.utf8.finish();
-            self.text(&text, events);
+            self.text(&text, false, events);
         }
         if self.stopped.is_none() {
             let text = self.stops.finish();
@@ -123,7 +126,7 @@ impl Assembler {
         self.stopped.as_deref()
     }
 
-    /// Calls that were completed.
+    /// Calls that have ended.
     #[must_use]
     pub fn calls(&self) -> u32 {
         self.calls.as_ref().map_or(0, Calls::completed)
@@ -135,11 +138,11 @@ impl Assembler {
         self.spans.as_ref().is_some_and(Spans::inside)
     }
 
-    fn text(&mut self, text: &str, events: &mut Vec<Event>) {
+    fn text(&mut self, text: &str, bound: bool, events: &mut Vec<Event>) {
         if text.is_empty() || self.stopped.is_some() {
             return;
         }
-        let (text, stop) = self.stops.push(text);
+        let (text, stop) = self.stops.push(text, bound);
         self.stopped = stop;
         self.pieces(&text, events);
     }

@@ -1,11 +1,10 @@
 //! A model's tensors as the executor wants them: matrices on the mapped file, on a package's map or
-//! packed, small
-//! vectors decoded, tables of angles made.
+//! packed, small vectors decoded, tables of angles made.
 
 use std::{
     ops::Range,
     sync::{
-        Mutex, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
 };
@@ -85,6 +84,17 @@ pub struct Weights {
     memory: u64,
     /// Whether what is mapped from the file is more than the machine has memory for.
     scarce: bool,
+    /// The file whose pages are given back with the weights.
+    file: Option<Arc<Gguf>>,
+}
+
+impl Drop for Weights {
+    fn drop(&mut self) {
+        if let Some(file) = &self.file {
+            // They are read from the file again where others still look at it.
+            file.tensors().iter().for_each(|tensor| file.release(tensor));
+        }
+    }
 }
 
 impl Weights {
@@ -95,6 +105,17 @@ impl Weights {
     /// `invalid-request` for bytes that do not fit the tensor; `insufficient-memory`.
     pub fn load(plan: &Plan, source: &dyn Source, pack: bool) -> Result<Self> {
         Self::take(plan, source, pack, None)
+    }
+
+    /// Takes a plan's tensors as they lie in a file. When nobody computes with these weights any more,
+    /// for they have been packed, the file's pages are given back.
+    ///
+    /// # Errors
+    /// As [`Weights::load`].
+    pub(crate) fn mapped(plan: &Plan, file: Arc<Gguf>) -> Result<Self> {
+        let mut weights = Self::load(plan, &*file, false)?;
+        weights.file = Some(file);
+        Ok(weights)
     }
 
     /// Takes the matrices that a package has from it, and everything else from the source.
@@ -154,7 +175,7 @@ impl Weights {
         });
         let mapped: u64 = mapped.sum();
         let scarce = crate::memory::available().is_some_and(|available| mapped > available);
-        let mut weights = Self { held, tables: Vec::new(), memory, scarce };
+        let mut weights = Self { held, tables: Vec::new(), memory, scarce, file: None };
         for rope in &plan.ropes {
             let factors = weights.vector_or(Angles::factors(rope, plan.context))?;
             let angles = Angles::new(rope, factors);
@@ -284,7 +305,7 @@ fn wrong(tensor: &Tensor, error: impl std::fmt::Display) -> Error {
     Error::invalid(format!("tensor `{}`: {error}", tensor.name))
 }
 
-pub(crate) fn matrices(tensor: &Tensor, source: &dyn Source) -> Result<Vec<Matrix>> {
+fn matrices(tensor: &Tensor, source: &dyn Source) -> Result<Vec<Matrix>> {
     let bytes = source.bytes(&tensor.name)?;
     let cols = tensor.cols();
     let (rows, count) = stack(tensor);

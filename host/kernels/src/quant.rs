@@ -189,7 +189,7 @@ impl Quant {
     /// Offsets of the half floats in a block that multiply or shift its values.
     pub(crate) const fn half_fields(self) -> &'static [usize] {
         match self {
-            Quant::Q4_1 | Quant::Q5_1 | Quant::Q8_1 | Quant::Q4_K | Quant::Q5_K => &[0, 2],
+            Quant::Q4_1 | Quant::Q5_1 | Quant::Q4_K | Quant::Q5_K => &[0, 2],
             Quant::Q2_K => &[80, 82],
             Quant::Q3_K => &[108],
             Quant::Q6_K => &[208],
@@ -198,6 +198,7 @@ impl Quant {
             Quant::Q4_0
             | Quant::Q5_0
             | Quant::Q8_0
+            | Quant::Q8_1
             | Quant::Q1_0
             | Quant::Q2_0
             | Quant::IQ1_S

@@ -10,7 +10,7 @@
 mod common;
 
 use common::{Rng, random_matrix};
-use gristmill_kernels::{Act, Bytes, Matrix, Pool, Quant, isa};
+use gristmill_kernels::{Act, Bytes, Matrix, Pool, Quant, decode_row, isa};
 
 /// Where a bad scale can be put into a block, and what is bad there.
 fn spoilt(quant: Quant, block: &mut [u8]) -> bool {
@@ -24,8 +24,11 @@ fn spoilt(quant: Quant, block: &mut [u8]) -> bool {
         Quant::Q6_K => (208, &[1, 0x7e]),
         Quant::TQ1_0 => (52, &[0, 0x7c]),
         Quant::TQ2_0 => (64, &[0, 0x7c]),
-        // No scale of theirs is infinite.
-        Quant::MXFP4 | Quant::NVFP4 => return false,
+        Quant::F64 => (0, &[0, 0, 0, 0, 0, 0, 0xf0, 0x7f]),
+        Quant::Q8_K => (0, &[0, 0, 0x80, 0x7f]),
+        Quant::MXFP4 => (0, &[253]),
+        // No scale of theirs is infinite, and no integer is.
+        Quant::NVFP4 | Quant::I8 | Quant::I16 | Quant::I32 | Quant::I64 => return false,
         // The top nibbles of four words make the scale.
         Quant::IQ1_M => {
             block[53] |= 0xf0;
@@ -42,12 +45,6 @@ fn spoilt(quant: Quant, block: &mut [u8]) -> bool {
 fn a_bad_weight_is_found_in_every_type() {
     let mut rng = Rng::new(1);
     for &quant in Quant::ALL {
-        if matches!(quant, Quant::I8 | Quant::I16 | Quant::I32 | Quant::I64 | Quant::F64) {
-            continue;
-        }
-        if matches!(quant, Quant::Q8_1 | Quant::Q8_K) {
-            continue;
-        }
         let (rows, cols) = (19, 768);
         let good = random_matrix(quant, rows, cols, &mut rng);
         assert_eq!(good.first_nonfinite(), None, "{quant}");
@@ -63,6 +60,32 @@ fn a_bad_weight_is_found_in_every_type() {
         let packed = bad.pack_for(isa::offered()).unwrap();
         assert_eq!(packed.first_nonfinite(), Some((17, block * len)), "{quant} packed");
     }
+}
+
+#[test]
+fn whatever_decodes_to_no_number_is_found() {
+    let mut rng = Rng::new(3);
+    let mut met = 0;
+    for &quant in Quant::ALL {
+        let (len, size) = (quant.block_len(), quant.block_bytes());
+        let mut values = vec![0.0; len];
+        for round in 0..4096 {
+            // Bytes of all ones make the exponents that are rare otherwise.
+            let mut block: Vec<u8> = (0..size).map(|_| rng.draw() as u8).collect();
+            for byte in &mut block {
+                if round % 2 == 1 && rng.draw() % 4 == 0 {
+                    *byte |= 0x7f << (rng.draw() % 2);
+                }
+            }
+            decode_row(quant, &block, &mut values).unwrap();
+            let bad = values.iter().position(|x| !x.is_finite());
+            let matrix = Matrix::new(quant, 1, len, Bytes::from_vec(block)).unwrap();
+            let found = matrix.first_nonfinite();
+            assert!(bad.is_none() || found == Some((0, 0)), "{quant}: {bad:?} {found:?}");
+            met += usize::from(bad.is_some());
+        }
+    }
+    assert!(met > 10_000, "{met} bad blocks");
 }
 
 #[test]

@@ -166,12 +166,17 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn number(&mut self) -> Option<u32> {
-        let begun = self.at;
-        while self.peek().is_some_and(|c| c.is_ascii_digit()) {
+    /// The number that stands here; none: no digits do.
+    fn number(&mut self) -> Result<Option<u32>, String> {
+        let mut number = None;
+        while let Some(digit) = self.peek().and_then(|c| c.to_digit(10)) {
+            number = number.unwrap_or(0_u32).checked_mul(10).and_then(|n| n.checked_add(digit));
+            if number.is_none() {
+                return self.fault(&format!("a number up to {}", u32::MAX));
+            }
             self.at += 1;
         }
-        self.characters.get(begun..self.at)?.iter().collect::<String>().parse().ok()
+        Ok(number)
     }
 
     fn repeated(&mut self) -> Done {
@@ -182,13 +187,16 @@ impl Reader<'_> {
             }
             Some('{') => {
                 self.at += 1;
-                let least = self.number().unwrap_or(0);
+                let least = self.number()?;
                 let bounds = if self.peek() == Some(',') {
                     self.at += 1;
-                    self.number()
-                        .map_or(format!("{{{least},}}"), |most| format!("{{{least},{most}}}"))
+                    let (least, most) = (least.unwrap_or(0), self.number()?);
+                    most.map_or(format!("{{{least},}}"), |most| format!("{{{least},{most}}}"))
                 } else {
-                    format!("{{{least}}}")
+                    match least {
+                        Some(least) => format!("{{{least}}}"),
+                        None => return self.fault("a number"),
+                    }
                 };
                 self.expect('}')?;
                 self.out.push_str(&bounds);
@@ -289,6 +297,9 @@ mod tests {
             ("x ::= \"a\"", "`root`"),
             ("root ::= <think>", "expected a string"),
             ("root ::= \"\\q\"", "escapes"),
+            ("root ::= \"a\"{99999999999}", "a number up to 4294967295"),
+            ("root ::= \"a\"{1,99999999999}", "a number up to 4294967295"),
+            ("root ::= \"a\"{}", "expected a number, found `}`"),
         ] {
             let found = lark(source);
             assert!(found.clone().is_err_and(|e| e.contains(part)), "{source}: {found:?}");

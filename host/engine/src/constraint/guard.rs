@@ -92,6 +92,11 @@ impl Guard {
         matches!(self.place, Place::Over)
     }
 
+    /// Whether the grammar holds for the next token.
+    pub(crate) fn binds(&self) -> bool {
+        matches!(self.place, Place::Bound)
+    }
+
     /// Which tokens may come next.
     ///
     /// # Errors

@@ -141,10 +141,15 @@ impl Reader<'_> {
                     None => return Ok(()),
                 };
                 let (least, most) = inner.split_once(',').unwrap_or((&inner, &inner));
-                let number = |text: &str| text.parse::<u32>().ok();
-                let Some(first) = number(least) else { return Ok(()) };
+                let number = |text: &str| match text.bytes().all(|byte| byte.is_ascii_digit()) {
+                    true if !text.is_empty() => text.parse::<u32>().map(Some).map_err(|_| {
+                        format!("`{{{inner}}}`: expected bounds up to {}", u32::MAX)
+                    }),
+                    _ => Ok(None),
+                };
+                let Some(first) = number(least)? else { return Ok(()) };
                 if !most.is_empty() {
-                    match number(most) {
+                    match number(most)? {
                         Some(last) if last < first => {
                             return Err(format!(
                                 "`{{{inner}}}`: the bounds are the wrong way round"
@@ -369,6 +374,10 @@ mod tests {
             (r"*a", Err("nothing to repeat")),
             (r"[z-a]", Err("wrong way")),
             (r"x\", Err("backslash at the end")),
+            (r"x{+3}", Ok(r"x\x{7b}\x{2b}3\x{7d}")),
+            (r"x{99999999999}", Err("bounds up to 4294967295")),
+            (r"x{2,99999999999}", Err("bounds up to 4294967295")),
+            (r"x{3,2}", Err("wrong way round")),
             (r"\ud800", Err("wrong digits")),
         ];
         for (pattern, expected) in cases {

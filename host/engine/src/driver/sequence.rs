@@ -69,13 +69,11 @@ pub(super) struct Sequence {
     /// The whole prompt; its first tokens are in the cache.
     prompt: Vec<u32>,
     cached: usize,
-    /// Generated and not yet in the cache.
-    next: Option<u32>,
-    /// Guesses at what follows it.
-    guesses: Vec<u32>,
-    /// `next` and the guesses, when there are some: what is computed at once.
+    /// The token generated last, which is not yet in the cache, and guesses at what follows it: what
+    /// is computed at once.
     ahead: Vec<u32>,
-    lookup: Lookup,
+    /// Filled at the first guess.
+    lookup: Option<Lookup>,
     pace: Pace,
     /// Tokens in the cache when the one that is being chosen was computed.
     resident: usize,
@@ -97,10 +95,8 @@ impl Sequence {
     /// Begins with a cache that holds the first tokens of `prompt`.
     pub(super) fn new(start: Start, held: Held, prompt: Vec<u32>) -> Self {
         let mut sampler = start.sampler;
-        let mut lookup = Lookup::default();
         for &token in &prompt {
             sampler.accept(token);
-            lookup.push(token);
         }
         let session = match start.origin {
             Origin::Session(id) => Some(id),
@@ -115,10 +111,8 @@ impl Sequence {
             held,
             session,
             prompt,
-            next: None,
-            guesses: Vec::new(),
             ahead: Vec::new(),
-            lookup,
+            lookup: None,
             pace: Pace::default(),
             resident: 0,
             sampler,
@@ -138,16 +132,15 @@ impl Sequence {
     /// Tokens to be read next: one and the guesses at what follows when decoding, otherwise what is
     /// left of the prompt.
     pub(super) fn waiting(&self) -> &[u32] {
-        match &self.next {
-            Some(_) if !self.ahead.is_empty() => &self.ahead,
-            Some(token) => std::slice::from_ref(token),
-            None => self.prompt.get(self.held.cache.len()..).unwrap_or_default(),
+        if self.decoding() {
+            return &self.ahead;
         }
+        self.prompt.get(self.held.cache.len()..).unwrap_or_default()
     }
 
     /// Whether it writes rather than reads.
     pub(super) fn decoding(&self) -> bool {
-        self.next.is_some()
+        !self.ahead.is_empty()
     }
 
     /// Whether anybody listens.
@@ -155,9 +148,9 @@ impl Sequence {
         self.sink.closed()
     }
 
-    /// Tokens generated that the cache does not hold.
+    /// The token generated that the cache does not hold.
     pub(super) fn trailing(&self) -> Option<u32> {
-        self.next
+        self.ahead.first().copied()
     }
 
     /// The whole answer's time so far, in milliseconds.
@@ -167,29 +160,29 @@ impl Sequence {
 
     /// Guesses at most `most` tokens, if that pays.
     pub(super) fn guess(&mut self, costs: &Costs, most: usize) {
-        self.ahead.clear();
-        let Some(next) = self.next else { return };
+        self.ahead.truncate(1);
+        if !self.decoding() {
+            return;
+        }
         // The one after the last guess must still fit.
         let room = self.limit.saturating_sub(self.held.cache.len() + 2);
         let due = self.max_tokens.map_or(most, |all| all.saturating_sub(self.completion + 1));
-        self.lookup.guess(most.min(room).min(due), &mut self.guesses);
-        self.guesses.truncate(match self.guesses.len() {
-            0 => 0,
-            most => self.pace.depth(costs, most),
-        });
-        if !self.guesses.is_empty() {
-            self.ahead.push(next);
-            self.ahead.extend_from_slice(&self.guesses);
+        let context = self.held.cache.tokens().iter().chain(&self.ahead);
+        let lookup = self.lookup.get_or_insert_with(|| Lookup::of(context));
+        lookup.guess(most.min(room).min(due), &mut self.ahead);
+        match self.ahead.len() - 1 {
+            0 => {}
+            most => self.ahead.truncate(1 + self.pace.depth(costs, most)),
         }
     }
 
     /// Chooses tokens from the logits of a pass, in order, as long as each is the one that was
     /// guessed; what was computed for other guesses is forgotten. Whether the answer is over.
     pub(super) fn settle(&mut self, arena: &mut Arena, logits: Range<usize>) -> Result<bool> {
-        let guesses = std::mem::take(&mut self.guesses);
+        let computed = std::mem::take(&mut self.ahead);
+        let guesses = computed.get(1..).unwrap_or_default();
         let guessed = logits.len() - 1;
         let base = self.held.cache.len() - guessed;
-        self.ahead.clear();
         let mut right = 0;
         let over = loop {
             self.resident = base + right;
@@ -197,7 +190,7 @@ impl Sequence {
                 break true;
             }
             match guesses.get(right) {
-                Some(guess) if right < guessed && self.next == Some(*guess) => right += 1,
+                Some(guess) if right < guessed && self.trailing() == Some(*guess) => right += 1,
                 _ => break false,
             }
         };
@@ -205,8 +198,6 @@ impl Sequence {
             return Err(Error::internal("the context cannot go back past a wrong guess"));
         }
         self.pace.record(guessed, right);
-        self.guesses = guesses;
-        self.guesses.clear();
         // All of a pass at once: the channel has room for one message more, not for one a token.
         if !over && !self.events.is_empty() {
             let events = std::mem::take(&mut self.events);
@@ -235,8 +226,11 @@ impl Sequence {
         let raw = self.logprobs.map(|count| (count, logits.to_vec()));
         let token = self.choose(logits)?;
         self.sampler.accept(token);
-        self.lookup.push(token);
-        self.next = Some(token);
+        if let Some(lookup) = &mut self.lookup {
+            lookup.push(token);
+        }
+        self.ahead.clear();
+        self.ahead.push(token);
         self.completion += 1;
         if self.assembler.reasoning() {
             self.reasoning += 1;
@@ -247,10 +241,13 @@ impl Sequence {
             return Ok(true);
         }
         let bytes = self.bytes(token);
+        let mut bound = false;
         if let Some(guard) = &mut self.guard {
+            bound = guard.binds();
             guard.accept(token, &bytes)?;
+            bound |= guard.binds();
         }
-        self.assembler.push(&bytes, &mut self.events);
+        self.assembler.push(&bytes, bound, &mut self.events);
         if let Some((count, raw)) = raw {
             self.events.push(Event::Tokens(vec![self.info(token, &raw, count)]));
         }
@@ -282,14 +279,10 @@ impl Sequence {
     fn choose_bound(&mut self, guard: &mut Guard, logits: &mut [f32]) -> Result<u32> {
         self.sampler.adjust(logits);
         let allowed = guard.allowed()?;
-        let mut rejected = Vec::new();
         // Each turn rejects one more token.
         for _ in 0..logits.len() {
             let token = match &allowed {
-                Allowed::Only(mask) => {
-                    let may = mask.iter().filter(|token| !rejected.contains(token));
-                    self.sampler.choose_among(logits, may)?
-                }
+                Allowed::Only(mask) => self.sampler.choose_among(logits, mask.iter())?,
                 Allowed::All | Allowed::AllButEnds => self.sampler.pick(logits)?,
             };
             let right = match (self.core.ends_with(token), &allowed) {
@@ -300,7 +293,6 @@ impl Sequence {
             if right {
                 return Ok(token);
             }
-            rejected.push(token);
             if let Some(logit) = logits.get_mut(token as usize) {
                 *logit = REJECTED;
             }

@@ -45,13 +45,14 @@ pub fn load(
         first_token(&*model, id).await?;
         let first = ms(begun);
         let mut weights = placement(&*model).await?;
-        // Another answer a turn: what it waits for happens behind the model's back.
+        // What it waits for happens behind the model's back, and needs the processors.
         let patience = Instant::now();
         while settle
             && weights.get("from").is_some_and(|from| from == "file")
+            && weights.get("reason").is_none_or(Value::is_null)
             && patience.elapsed() < Duration::from_secs(600)
         {
-            first_token(&*model, id).await?;
+            std::thread::sleep(Duration::from_millis(10));
             weights = placement(&*model).await?;
         }
         let found = json!({

@@ -4,8 +4,9 @@
 //! arguments are passed on byte for byte; left out, they are `{}`. What stands between the marks
 //! must be a JSON object with the name and an object of arguments, and the name must be on offer.
 //! If it is not, everything from the opening mark stays text; if that shows only inside the
-//! arguments, the call is left without an end, and what follows is text. An answer cut short leaves
-//! its last call without an end too, and a call it cut before that was announced is nothing.
+//! arguments, the call ends there, its arguments as they were written, and what follows is text. Of
+//! an answer that is cut the last call may lack its end, and a call that was not announced yet is
+//! nothing.
 
 use gristmill_core::{
     event::{Event, ToolStart},
@@ -82,13 +83,13 @@ impl Calls {
         matches!(shape, "json" | "json-list")
     }
 
-    /// Whether the only call that was allowed is complete.
+    /// Whether the only call that was allowed is over.
     #[must_use]
     pub fn ended(&self) -> bool {
         self.ended
     }
 
-    /// Calls completed.
+    /// Calls that have ended.
     #[must_use]
     pub fn completed(&self) -> u32 {
         self.completed
@@ -103,6 +104,11 @@ impl Calls {
     /// Nothing follows; `cut`: because the answer was cut.
     pub fn finish(&mut self, cut: bool, events: &mut Vec<Event>) {
         match std::mem::replace(&mut self.place, Place::Text) {
+            Place::Call(call) if call.announced => {
+                if !cut {
+                    self.end(events);
+                }
+            }
             // A call or list may lack its closing mark: the end of the answer closes it.
             Place::Call(call) if call.spoken || (cut && call.marked) => {}
             Place::Call(call) => self.say(&call.raw, events),
@@ -112,6 +118,13 @@ impl Calls {
         if !self.ended {
             self.say(&held, events);
         }
+    }
+
+    /// The call that was announced last is over.
+    fn end(&mut self, events: &mut Vec<Event>) {
+        events.push(Event::ToolEnd(self.started - 1));
+        self.completed += 1;
+        self.ended = !self.parallel;
     }
 
     /// Text that is not a call; white space alone between calls is dropped.
@@ -207,11 +220,11 @@ impl Calls {
                     verdict = Scan::Wrong;
                     break;
                 }
+                call.announced = false;
                 events.push(Event::ToolEnd(self.started - 1));
                 self.completed += 1;
-                call.announced = false;
-                if !self.parallel {
-                    self.ended = true;
+                self.ended = !self.parallel;
+                if self.ended {
                     break;
                 }
             }
@@ -222,11 +235,13 @@ impl Calls {
         let rest = cut(&self.held, used).1.to_owned();
         match verdict {
             Scan::Wrong => {
-                let spoken = call.spoken;
+                let (announced, spoken) = (call.announced, call.spoken);
                 let raw = std::mem::take(&mut call.raw);
                 self.place = Place::Text;
                 self.held = rest;
-                if !spoken {
+                if announced {
+                    self.end(events);
+                } else if !spoken {
                     // It goes out now, so that its mark is not found again.
                     self.say(&raw, events);
                 }

@@ -159,8 +159,15 @@ pub(crate) fn first_nonfinite(quant: Quant, row: &[u8]) -> Option<usize> {
     let bad = |block: &&[u8]| match quant {
         Quant::F16 => infinite(u16_at(block, 0)),
         Quant::BF16 => u16_at(block, 0) & 0x7f80 == 0x7f80,
-        Quant::F32 | Quant::Q8_K => !f32::from_bits(u32_at(block, 0)).is_finite(),
-        Quant::F64 => !block.as_array().is_none_or(|b| f64::from_le_bytes(*b).is_finite()),
+        Quant::F32 => !f32::from_bits(u32_at(block, 0)).is_finite(),
+        Quant::F64 => {
+            block.as_array().is_some_and(|b| !(f64::from_le_bytes(*b) as f32).is_finite())
+        }
+        // A scale that is finite and of which its codes' multiples are not counts as none.
+        Quant::Q8_K => !(f32::from_bits(u32_at(block, 0)) * 128.0).is_finite(),
+        Quant::MXFP4 => block.first().is_some_and(|&exponent| exponent >= 253),
+        // The byte that is no number is read as zero.
+        Quant::NVFP4 => false,
         Quant::IQ1_M => !iq1_m_scale(block).is_finite(),
         quant => quant.half_fields().iter().any(|at| infinite(u16_at(block, *at))),
     };

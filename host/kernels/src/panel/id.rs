@@ -12,6 +12,10 @@ const VERSION: u32 = 1;
 pub struct LayoutId(u32);
 
 impl LayoutId {
+    /// Rows of a panel. Panels lie one after the other: rows packed in runs of whole panels are the
+    /// matrix packed at once.
+    pub const ROWS: usize = super::layout::ROWS;
+
     /// The layout this build packs a type into, if it has one.
     pub fn of(quant: Quant) -> Option<LayoutId> {
         Layout::of(quant).map(|_| LayoutId(VERSION << 16 | quant.id()))

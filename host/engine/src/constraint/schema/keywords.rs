@@ -313,6 +313,10 @@ impl<'a> Walk<'a> {
         }
         let items = object.get("items");
         let tuple = matches!(items, Some(Value::Array(_)));
+        if tuple && self.draft > Draft::Nineteen && object.contains_key("prefixItems") {
+            let path = join(path, "items");
+            return fault(&path, "expected a schema beside `prefixItems`, found a list");
+        }
         let (prefix, rest) = match (tuple, self.draft <= Draft::Nineteen) {
             (true, _) => ("items", "additionalItems"),
             (false, true) => ("", "items"),

@@ -38,6 +38,7 @@ fn what_cannot_be_enforced_is_refused_with_its_path() {
         (json!({"type": "text"}), "/type"),
         (json!({"type": []}), "/type"),
         (json!({"items": 3}), "/items"),
+        (json!({"prefixItems": [{"type": "null"}], "items": [{"type": "null"}]}), "/items"),
         (json!({"anyOf": []}), "/anyOf"),
         (json!({"enum": []}), "/enum"),
         (json!({"required": [1]}), "/required"),

@@ -235,7 +235,7 @@ enum State {
     String(bool),
     /// After a backslash.
     Escape(bool),
-    /// In `\uXXXX`, with so many digits to come.
+    /// After `\u`, with so many digits to come.
     Unicode(bool, u8),
     /// In a number or a word: checked when it ends.
     Word,

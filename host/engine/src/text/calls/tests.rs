@@ -88,19 +88,31 @@ fn calls_are_read_however_the_text_is_cut() {
         ),
         (hermes, "<tool_call>{\"name\": \"sum\"}</tool_call>", "⟨0⟩", &["sum {} end"]),
         (hermes, "<tool_call>\n{\"name\": \"sum\"}\n</tool_call>", "⟨0⟩", &["sum {} end"]),
-        // The fault shows only inside the arguments: no end, and the rest is text.
+        // The fault shows only inside the arguments: the call ends there, and the rest is text.
         (
             hermes,
             "<tool_call>{\"name\": \"sum\", \"arguments\": {\"a\": nonsense}} more",
             "⟨0⟩}} more",
-            &["sum {\"a\": nonsense"],
+            &["sum {\"a\": nonsense end"],
         ),
-        // Cut short.
+        (
+            hermes,
+            "<tool_call>{\"name\": \"sum\", \"arguments\": {\"a\" 1}} <tool_call>{\"name\": \"sum\"}</tool_call>",
+            "⟨0⟩1}} ⟨1⟩",
+            &["sum {\"a\"  end", "sum {} end"],
+        ),
+        (
+            mistral,
+            "[TOOL_CALLS] [{\"name\": \"sum\"}, {\"name\": \"sum\", \"arguments\": {\"a\": 1], x",
+            "⟨0⟩⟨1⟩], x",
+            &["sum {} end", "sum {\"a\": 1 end"],
+        ),
+        // The model ends within its call.
         (
             hermes,
             "<tool_call>{\"name\": \"sum\", \"arguments\": {\"a\": 1",
             "⟨0⟩",
-            &["sum {\"a\": 1"],
+            &["sum {\"a\": 1 end"],
         ),
         (hermes, "<tool_call>{\"na", "<tool_call>{\"na", &[]),
         (
@@ -133,6 +145,11 @@ fn without_parallel_calls_the_first_ends_the_answer() {
     let (seen, found) =
         read("json", "<tool_call>", "</tool_call>", false, &format!("{call}{call} x"), 3);
     assert_eq!((seen.as_str(), found.len()), ("⟨0⟩", 1));
+    // One that went wrong was the one.
+    let wrong = "<tool_call>{\"name\":\"sum\",\"arguments\":{oh";
+    let (seen, found) =
+        read("json", "<tool_call>", "</tool_call>", false, &format!("{wrong}{call}"), 3);
+    assert_eq!((seen.as_str(), found), ("⟨0⟩", vec!["sum { end".to_owned()]));
 }
 
 #[test]

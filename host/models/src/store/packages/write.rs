@@ -24,8 +24,8 @@ pub struct PackageWriter<'a> {
     /// Where the next byte goes, those waiting in `chunk` included.
     at: u64,
     tensors: BTreeMap<String, Section>,
-    /// Matrices the last tensor still lacks.
-    due: usize,
+    /// Bytes the last tensor still lacks.
+    due: u64,
     reporter: Reporter<'a>,
 }
 
@@ -59,8 +59,8 @@ impl<'a> PackageWriter<'a> {
         self.tensors.len()
     }
 
-    /// Begins a tensor of `section.count` matrices of `bytes` bytes each; [`PackageWriter::part`]
-    /// follows that many times.
+    /// Begins a tensor of `count` matrices of `bytes` bytes each, which follow one after the other
+    /// in pieces of any size: [`PackageWriter::part`].
     ///
     /// # Errors
     /// What the disk says; `Invalid` when the one before is not complete.
@@ -79,16 +79,18 @@ impl<'a> PackageWriter<'a> {
         self.put(&vec![0; usize::try_from(padding).unwrap_or_default()])?;
         let section = Section { quant, rows, cols, count, layout, offset: self.at, bytes };
         self.tensors.insert(name.to_owned(), section);
-        self.due = count;
+        self.due = total;
         Ok(())
     }
 
-    /// The next matrix of the tensor begun last.
+    /// The next bytes of the tensor begun last.
     ///
     /// # Errors
-    /// What the disk says; `Cancelled`.
+    /// What the disk says; `Invalid` when the tensor has no more; `Cancelled`.
     pub fn part(&mut self, bytes: &[u8]) -> Result<()> {
-        self.due = self.due.saturating_sub(1);
+        self.due = self.due.checked_sub(bytes.len() as u64).ok_or_else(|| {
+            StoreError::invalid(self.path.display().to_string(), "a tensor has too many bytes")
+        })?;
         self.put(bytes)?;
         self.reporter.at(Stage::Packing, self.at)
     }
@@ -97,7 +99,7 @@ impl<'a> PackageWriter<'a> {
         if self.due == 0 {
             return Ok(());
         }
-        Err(StoreError::invalid(self.path.display().to_string(), "a tensor lacks matrices"))
+        Err(StoreError::invalid(self.path.display().to_string(), "a tensor lacks bytes"))
     }
 
     fn put(&mut self, mut bytes: &[u8]) -> Result<()> {
