@@ -39,14 +39,13 @@ impl Hider {
         };
         let mut shown = Vec::new();
         let mut rest = &*arrived;
-        while let Some((before, after)) =
-            key.find(rest).and_then(|at| rest.split_at_checked(at))
-        {
+        while let Some((before, after)) = key.find(rest).and_then(|at| rest.split_at_checked(at)) {
             shown.extend_from_slice(before);
             shown.extend_from_slice(SHOWN.as_bytes());
             rest = after.get(needle.len()..).unwrap_or_default();
         }
-        let begins = |length: &usize| needle.get(..*length).is_some_and(|part| rest.ends_with(part));
+        let begins =
+            |length: &usize| needle.get(..*length).is_some_and(|part| rest.ends_with(part));
         let held = (1..needle.len()).rev().find(begins).unwrap_or(0);
         let (rest, held) = rest.split_at(rest.len() - held);
         self.held = held.to_vec();

@@ -21,9 +21,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use crate::{
-    client::Shared, connection::Connection, fault::Fault, framing::Framer, hide::Hider,
-};
+use crate::{client::Shared, connection::Connection, fault::Fault, framing::Framer, hide::Hider};
 
 /// How many frames are taken from what has arrived before the first is handed over.
 const AHEAD: usize = 64;

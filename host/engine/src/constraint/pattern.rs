@@ -142,9 +142,10 @@ impl Reader<'_> {
                 };
                 let (least, most) = inner.split_once(',').unwrap_or((&inner, &inner));
                 let number = |text: &str| match text.bytes().all(|byte| byte.is_ascii_digit()) {
-                    true if !text.is_empty() => text.parse::<u32>().map(Some).map_err(|_| {
-                        format!("`{{{inner}}}`: expected bounds up to {}", u32::MAX)
-                    }),
+                    true if !text.is_empty() => text
+                        .parse::<u32>()
+                        .map(Some)
+                        .map_err(|_| format!("`{{{inner}}}`: expected bounds up to {}", u32::MAX)),
                     _ => Ok(None),
                 };
                 let Some(first) = number(least)? else { return Ok(()) };
