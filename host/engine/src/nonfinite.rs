@@ -11,8 +11,8 @@ use gristmill_kernels::Matrix;
 
 use crate::{
     plan::{Phase, Plan},
-    program::{Op, Tensor, TensorId},
-    weights::Weights,
+    program::{Tensor, TensorId},
+    weights::{Weights, operands},
 };
 
 /// The code of these errors.
@@ -99,16 +99,4 @@ pub(crate) fn vanished() -> Error {
         "a result was no finite number, and computed again it was one: the machine's memory or processor may be failing"
             .to_owned(),
     )
-}
-
-/// Tensors a step reads as matrices.
-fn operands(op: &Op) -> Vec<TensorId> {
-    match op {
-        Op::Embed { weight, .. } | Op::PositionEmbed { weight } | Op::Linear { weight, .. } => {
-            vec![*weight]
-        }
-        Op::Head(head) => vec![head.weight],
-        Op::Moe(moe) => vec![moe.router, moe.gate, moe.up, moe.down],
-        _ => Vec::new(),
-    }
 }

@@ -245,24 +245,34 @@ fn uses(plan: &Plan) -> Vec<Use> {
         }
     };
     for step in &plan.program.steps {
-        match &step.op {
-            Op::Embed { weight, .. }
-            | Op::PositionEmbed { weight }
-            | Op::SegmentEmbed { weight } => set(*weight, Use::Rows),
-            Op::Linear { weight, .. } | Op::HeadLinear { weight, .. } => {
-                set(*weight, Use::Product);
-            }
-            Op::Head(head) => set(head.weight, Use::Product),
-            Op::Conv(conv) => set(conv.weight, Use::Kernel),
-            Op::Moe(moe) => {
-                for id in [moe.router, moe.gate, moe.up, moe.down] {
-                    set(id, Use::Product);
-                }
-            }
-            _ => {}
+        for (id, usage) in matrices_of(&step.op) {
+            set(id, usage);
         }
     }
     uses
+}
+
+/// The tensors that a step reads as matrices, with what it does to each.
+fn matrices_of(op: &Op) -> Vec<(TensorId, Use)> {
+    match op {
+        Op::Embed { weight, .. } | Op::PositionEmbed { weight } | Op::SegmentEmbed { weight } => {
+            vec![(*weight, Use::Rows)]
+        }
+        Op::Linear { weight, .. } | Op::HeadLinear { weight, .. } => {
+            vec![(*weight, Use::Product)]
+        }
+        Op::Head(head) => vec![(head.weight, Use::Product)],
+        Op::Conv(conv) => vec![(conv.weight, Use::Kernel)],
+        Op::Moe(moe) => {
+            [moe.router, moe.gate, moe.up, moe.down].map(|id| (id, Use::Product)).to_vec()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The tensors that a step reads as matrices.
+pub(crate) fn operands(op: &Op) -> impl Iterator<Item = TensorId> {
+    matrices_of(op).into_iter().map(|(id, _)| id)
 }
 
 /// The tensors a plan multiplies with: those that are worth packing.
