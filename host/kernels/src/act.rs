@@ -40,7 +40,7 @@ impl Need {
     }
 }
 
-/// Tokens up to which rows of a type on a grid are met one by one.
+/// Tokens up to which rows that are not packed are met as they are, not unpacked first.
 pub(crate) const FEW: usize = 8;
 
 /// Activations of `n` tokens, quantised once for all the matrices they meet. Reusable: preparing

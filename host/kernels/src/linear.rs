@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use crate::act::{Act, FEW, Need};
 use crate::codec;
-use crate::dot::{self, Token};
+use crate::dot;
 use crate::error::{KernelError, expect_len};
 use crate::isa::Isa;
 use crate::matrix::Matrix;
@@ -134,8 +134,6 @@ pub fn glu_linear(
 thread_local! {
     /// Outputs of `up` for the chunk at hand.
     static UP: RefCell<Buf<f32>> = RefCell::default();
-    /// A row taken apart.
-    static ROW_LEVELS: RefCell<dot::RowLevels> = RefCell::default();
     /// Decoded rows, and their products.
     static ROW: RefCell<(Buf<f32>, Buf<f32>)> = RefCell::default();
 }
@@ -202,18 +200,7 @@ fn compute(
         }
     };
     if let Some(quantised) = act.quantised(need) {
-        ROW_LEVELS.with_borrow_mut(|levels| {
-            for row in rows {
-                matrix.with_row(row, |bytes| {
-                    let mut dot = dot::RowDot::new(isa, matrix.quant(), bytes, levels);
-                    for t in 0..act.tokens() {
-                        if let Some(token) = Token::of(quantised, t) {
-                            store(row, t, dot.with(token));
-                        }
-                    }
-                });
-            }
-        });
+        dot::rows(isa, matrix, rows, quantised, act.tokens(), &store);
     } else {
         float_rows(isa, act, matrix, rows, &store);
     }

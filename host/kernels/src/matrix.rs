@@ -173,7 +173,7 @@ impl Matrix {
     pub(crate) fn need(&self, isa: Isa) -> Need {
         match self.quant().int_kind() {
             Some(kind) if isa >= Isa::Avx2 && self.is_packed() => Need::Tiles(kind.class),
-            Some(kind) if isa >= Isa::Avx2 && self.quant().on_grid() => Need::Either(kind.class),
+            Some(kind) if isa >= Isa::Avx2 => Need::Either(kind.class),
             Some(kind) => Need::Rows(kind.class),
             None => Need::Floats,
         }

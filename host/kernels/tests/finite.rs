@@ -27,8 +27,8 @@ fn spoilt(quant: Quant, block: &mut [u8]) -> bool {
         Quant::F64 => (0, &[0, 0, 0, 0, 0, 0, 0xf0, 0x7f]),
         Quant::Q8_K => (0, &[0, 0, 0x80, 0x7f]),
         Quant::MXFP4 => (0, &[253]),
-        // No scale of theirs is infinite, and no integer is.
-        Quant::NVFP4 | Quant::I8 | Quant::I16 | Quant::I32 | Quant::I64 => return false,
+        // No scale of its is infinite.
+        Quant::NVFP4 => return false,
         // The top nibbles of four words make the scale.
         Quant::IQ1_M => {
             block[53] |= 0xf0;
@@ -45,6 +45,10 @@ fn spoilt(quant: Quant, block: &mut [u8]) -> bool {
 fn a_bad_weight_is_found_in_every_type() {
     let mut rng = Rng::new(1);
     for &quant in Quant::ALL {
+        // No integer is infinite.
+        if matches!(quant, Quant::I8 | Quant::I16 | Quant::I32 | Quant::I64) {
+            continue;
+        }
         let (rows, cols) = (19, 768);
         let good = random_matrix(quant, rows, cols, &mut rng);
         assert_eq!(good.first_nonfinite(), None, "{quant}");

@@ -375,7 +375,7 @@ mod tests {
             (r"*a", Err("nothing to repeat")),
             (r"[z-a]", Err("wrong way")),
             (r"x\", Err("backslash at the end")),
-            (r"x{+3}", Ok(r"x\x{7b}\x{2b}3\x{7d}")),
+            (r"x{+3}", Ok(r"x\x{7b}+3\x{7d}")),
             (r"x{99999999999}", Err("bounds up to 4294967295")),
             (r"x{2,99999999999}", Err("bounds up to 4294967295")),
             (r"x{3,2}", Err("wrong way round")),

@@ -127,7 +127,7 @@ impl Calls {
         self.ended = !self.parallel;
     }
 
-    /// Text that is not a call; white space alone between calls is dropped.
+    /// Text that is not a call; white space alone after a call is dropped, as is any before another.
     fn say(&mut self, text: &str, events: &mut Vec<Event>) {
         if !text.is_empty() && (self.started == 0 || !text.trim().is_empty()) {
             self.texted = true;
@@ -162,7 +162,7 @@ impl Calls {
         if let Some(at) = self.held.find(&self.format.open) {
             let held = std::mem::take(&mut self.held);
             let (before, rest) = cut(&held, at);
-            self.say(before, events);
+            self.say(if self.started > 0 { before.trim_end() } else { before }, events);
             let (open, rest) = cut(rest, self.format.open.len());
             self.place = Place::Call(Box::new(Call::new(&self.format, open.to_owned())));
             rest.clone_into(&mut self.held);

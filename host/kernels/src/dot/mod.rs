@@ -7,13 +7,19 @@ mod scalar;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod x86;
 
+use std::cell::RefCell;
+use std::ops::Range;
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use crate::act::FEW;
 use crate::act::Quantised;
 use crate::codec::codes::Levels;
 use crate::isa::Isa;
+use crate::matrix::Matrix;
 use crate::quant::Quant;
 
 /// One token of row-wise quantised activations.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Token<'a> {
     /// Codes, 32 per block.
     pub(crate) codes: &'a [i8],
@@ -64,68 +70,89 @@ impl RowLevels {
     }
 }
 
-/// The dot products of a row of an integer type with quantised activations, of which it has at
-/// most as many values.
-pub(crate) struct RowDot<'a> {
+/// The dot products of some rows of an integer type, not packed, with `n` tokens; `store` takes row,
+/// token and product.
+#[allow(unsafe_code, reason = "calls of functions compiled for more features")]
+pub(crate) fn rows(
     isa: Isa,
-    quant: Quant,
-    row: &'a [u8],
-    /// None where a kernel reads the row as it is.
-    levels: Option<&'a RowLevels>,
-}
-
-impl<'a> RowDot<'a> {
-    /// Prepares a row; `levels` is memory for it.
-    pub(crate) fn new(
-        isa: Isa,
-        quant: Quant,
-        row: &'a [u8],
-        levels: &'a mut RowLevels,
-    ) -> RowDot<'a> {
-        let direct = match isa {
-            Isa::Scalar => false,
-            Isa::Avx2 | Isa::Avx512 => Self::direct(quant) || quant.on_grid(),
-        };
-        let levels = (!direct || cfg!(miri)).then(|| {
-            levels.fill(quant, row);
-            &*levels
-        });
-        RowDot { isa, quant, row, levels }
-    }
-
-    /// Whether the vector kernels read this type's rows as they are.
-    const fn direct(quant: Quant) -> bool {
-        matches!(
-            quant,
-            Quant::Q4_0
-                | Quant::Q4_1
-                | Quant::Q5_0
-                | Quant::Q5_1
-                | Quant::Q8_0
-                | Quant::Q4_K
-                | Quant::Q5_K
-                | Quant::Q6_K
-        )
-    }
-
-    /// The product with one token.
-    #[inline]
-    #[allow(unsafe_code, reason = "calls of functions compiled for more features")]
-    pub(crate) fn with(&mut self, token: Token<'_>) -> f32 {
-        if let (Some(levels), Some(kind)) = (self.levels, self.quant.int_kind()) {
-            return scalar::levels_row_on(self.isa, kind, levels, token);
-        }
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        // SAFETY: an `Isa` above scalar is offered; the kernels check lengths.
-        unsafe {
-            match (self.isa, self.quant.on_grid()) {
-                (Isa::Avx512, true) => return grid::avx512(self.quant, self.row, token),
-                (Isa::Avx512, false) => return x86::avx512(self.quant, self.row, token),
-                (Isa::Avx2, true) => return grid::avx2(self.quant, self.row, token),
-                (Isa::Avx2, false) => return x86::avx2(self.quant, self.row, token),
-                (Isa::Scalar, _) => {}
+    matrix: &Matrix,
+    rows: Range<usize>,
+    x: &Quantised,
+    n: usize,
+    store: &impl Fn(usize, usize, f32),
+) {
+    let quant = matrix.quant();
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if isa > Isa::Scalar && quant.on_grid() {
+        for row in rows {
+            let Some(bytes) = matrix.row(row) else { return };
+            for (t, token) in tokens(x, 0..n) {
+                // SAFETY: an `Isa` above scalar is offered; the kernels check lengths.
+                let product = unsafe {
+                    match isa {
+                        Isa::Avx512 => grid::avx512(quant, bytes, token),
+                        _ => grid::avx2(quant, bytes, token),
+                    }
+                };
+                store(row, t, product);
             }
         }
-        f32::NAN
+        return;
     }
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if isa > Isa::Scalar && x86::DIRECT.contains(&quant) {
+        let mut out = [[0.0; x86::ROWS]; FEW];
+        for first in rows.clone().step_by(x86::ROWS) {
+            // Rows past the end are not stored: any will do.
+            let bytes: [Option<&[u8]>; x86::ROWS] =
+                std::array::from_fn(|r| matrix.row((first + r).min(rows.end - 1)));
+            if bytes.iter().any(Option::is_none) {
+                return;
+            }
+            let bytes = bytes.map(Option::unwrap_or_default);
+            for from in (0..n).step_by(FEW) {
+                let mut some = [Token::default(); FEW];
+                let mut count = 0;
+                for (slot, (_, token)) in some.iter_mut().zip(tokens(x, from..n)) {
+                    *slot = token;
+                    count += 1;
+                }
+                let some = some.get(..count).unwrap_or_default();
+                // SAFETY: an `Isa` above scalar is offered; the kernels check lengths.
+                unsafe {
+                    match isa {
+                        Isa::Avx512 => x86::avx512(quant, &bytes, some, &mut out),
+                        _ => x86::avx2(quant, &bytes, some, &mut out),
+                    }
+                }
+                for (t, products) in (from..from + count).zip(&out) {
+                    for (row, product) in (first..rows.end).zip(products) {
+                        store(row, t, *product);
+                    }
+                }
+            }
+        }
+        return;
+    }
+    let Some(kind) = quant.int_kind() else { return };
+    LEVELS.with_borrow_mut(|levels| {
+        for row in rows {
+            matrix.with_row(row, |bytes| {
+                levels.fill(quant, bytes);
+                for (t, token) in tokens(x, 0..n) {
+                    store(row, t, scalar::levels_row_on(isa, kind, levels, token));
+                }
+            });
+        }
+    });
+}
+
+/// The tokens of a range that the activations hold.
+fn tokens(x: &Quantised, range: Range<usize>) -> impl Iterator<Item = (usize, Token<'_>)> {
+    range.map_while(|t| Some((t, Token::of(x, t)?)))
+}
+
+thread_local! {
+    /// A row taken apart.
+    static LEVELS: RefCell<RowLevels> = RefCell::default();
 }

@@ -25,10 +25,10 @@ use crate::memory::Parts;
 use crate::quant::Quant;
 
 use super::layout::{Layout, ROWS};
-use batch::{Grid, Packed, Scratch};
+use batch::{Packed, Rows, Scratch};
 use format::{
-    Format, Iq4Nl, Iq4Xs, Mxfp4, Nvfp4, Q1_0, Q2_0, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K,
-    Q6K, Q8_0, Shape, SixteensWide, Tq1_0, Tq2_0, Wide,
+    Format, Iq4Nl, Iq4Xs, Minimum, Mxfp4, Nvfp4, Q1_0, Q2_0, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1,
+    Q5K, Q6K, Q8_0, Shape, Simple, Sixteens, SixteensMinimum, SixteensWide, Tq1_0, Tq2_0, Wide,
 };
 use vector::{Avx2, Avx512, Output, Vector};
 
@@ -56,8 +56,7 @@ struct Product<'a> {
 }
 
 /// Computes the rows of `range` (panels) for `tokens` tokens: row `r` of token `t` goes to
-/// `out[t * stride + r - origin]`. The matrix is packed, or on a grid and met by tiles; the
-/// instruction set is AVX2 or better, and offered.
+/// `out[t * stride + r - origin]`. The matrix is packed, or not and met by tiles; the instruction set is AVX2 or better, and offered.
 #[allow(clippy::too_many_arguments, reason = "one strided store, described in full")]
 pub(crate) fn compute(
     isa: Isa,
@@ -126,7 +125,7 @@ pub(crate) fn compute(
 }
 
 macro_rules! run {
-    ($name:ident, $one:ident, $several:ident, $grid:ident, $lanes:ty, $features:literal) => {
+    ($name:ident, $one:ident, $several:ident, $rows:ident, $lanes:ty, $features:literal) => {
         /// # Safety
         /// The processor has the features, and the product's ranges hold.
         unsafe fn $name(p: &Product<'_>, layout: Option<Layout>) {
@@ -135,9 +134,14 @@ macro_rules! run {
                 let Some(layout) = layout else {
                     // The work is in functions that are compiled for the instruction set.
                     return batch::SCRATCH.with_borrow_mut(|scratch| {
-                        match p.matrix.quant().int_kind() {
-                            Some(kind) if kind.sixteens => $grid::<SixteensWide>(p, scratch),
-                            _ => $grid::<Wide>(p, scratch),
+                        let Some(kind) = p.matrix.quant().int_kind() else { return };
+                        match (kind.sixteens, kind.has_min, kind.offset == 128) {
+                            (false, false, false) => $rows::<Simple>(p, scratch),
+                            (false, true, _) => $rows::<Minimum>(p, scratch),
+                            (false, false, true) => $rows::<Wide>(p, scratch),
+                            (true, false, false) => $rows::<Sixteens>(p, scratch),
+                            (true, true, _) => $rows::<SixteensMinimum>(p, scratch),
+                            (true, false, true) => $rows::<SixteensWide>(p, scratch),
                         }
                     });
                 };
@@ -189,9 +193,9 @@ macro_rules! run {
         }
 
         #[target_feature(enable = $features)]
-        unsafe fn $grid<S: Shape>(p: &Product<'_>, scratch: &mut Scratch) {
+        unsafe fn $rows<S: Shape>(p: &Product<'_>, scratch: &mut Scratch) {
             // SAFETY: the caller's promises, passed on.
-            unsafe { batch::run::<$lanes, Grid<S>>(p, scratch) }
+            unsafe { batch::run::<$lanes, Rows<S>>(p, scratch) }
         }
     };
 }
@@ -200,11 +204,11 @@ run!(
     avx512,
     one_avx512,
     several_avx512,
-    grid_avx512,
+    rows_avx512,
     Avx512,
     "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni,avx2,fma,f16c"
 );
-run!(avx2, one_avx2, several_avx2, grid_avx2, Avx2, "avx2,fma,f16c");
+run!(avx2, one_avx2, several_avx2, rows_avx2, Avx2, "avx2,fma,f16c");
 
 /// Stores the rows of a vector, from `row` on, for consecutive tokens from `token` on.
 ///

@@ -98,7 +98,7 @@ fn calls_are_read_however_the_text_is_cut() {
         (
             hermes,
             "<tool_call>{\"name\": \"sum\", \"arguments\": {\"a\" 1}} <tool_call>{\"name\": \"sum\"}</tool_call>",
-            "⟨0⟩1}} ⟨1⟩",
+            "⟨0⟩1}}⟨1⟩",
             &["sum {\"a\"  end", "sum {} end"],
         ),
         (

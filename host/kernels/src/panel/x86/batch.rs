@@ -56,27 +56,36 @@ impl<F: Format> Source for Packed<F> {
     }
 }
 
-/// Rows of a type on a grid, taken apart in plain code.
-pub(super) struct Grid<S>(PhantomData<S>);
+/// Rows as the file has them, taken apart in plain code.
+pub(super) struct Rows<S>(PhantomData<S>);
 
-impl<S: Shape> Source for Grid<S> {
+impl<S: Shape> Source for Rows<S> {
     type Shape = S;
 
     unsafe fn unpack<V: Vector>(p: &Product<'_>, scratch: &mut Scratch, row: usize, panels: usize) {
         let (codes, scales) = (scratch.codes.as_mut_slice(), scratch.scales.as_mut_slice());
         let quant = p.matrix.quant();
+        let len = quant.block_len();
+        // The activations may go on beyond the row's end.
+        codes[p.matrix.cols() / 4 * panels * 64..].fill(0);
+        scales[p.matrix.cols() / 32 * S::SCALES * panels * ROWS..].fill(0.0);
         for r in 0..panels * ROWS {
             // Rows past the end are not stored: any will do.
             let Some(bytes) = p.matrix.row((row + r).min(p.matrix.rows() - 1)) else { return };
             for (b, block) in bytes.chunks_exact(quant.block_bytes()).enumerate() {
                 let levels = Levels::of(quant, block);
-                for (unit, four) in levels.q.as_chunks::<4>().0.iter().enumerate() {
-                    let at = (b * 64 + unit) * panels * 64 + 4 * r;
+                for (unit, four) in levels.q[..len].as_chunks::<4>().0.iter().enumerate() {
+                    let at = (b * len / 4 + unit) * panels * 64 + 4 * r;
                     codes[at..at + 4].copy_from_slice(four);
                 }
-                let (every, per_block) = if S::SIXTEENS { (1, 16) } else { (2, 8) };
-                for (g, d) in levels.d.iter().step_by(every).enumerate() {
-                    scales[(b * per_block + g) * panels * ROWS + r] = *d;
+                for j in 0..len / 32 {
+                    let mut at = (b * len / 32 + j) * S::SCALES * panels * ROWS + r;
+                    for from in [&levels.d, &levels.m].into_iter().take(1 + usize::from(S::MIN)) {
+                        for number in &from[2 * j..][..1 + usize::from(S::SIXTEENS)] {
+                            scales[at] = *number;
+                            at += panels * ROWS;
+                        }
+                    }
                 }
             }
         }
