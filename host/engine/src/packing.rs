@@ -1,11 +1,11 @@
 //! A model's package: opened when it is there, made in the background when it is not.
 //!
-//! A model answers at once from its file's own bytes, which the kernels read two to three times
-//! slower than their own layout. So threads that are none of the pool's bring the matrices into that
+//! A model answers at once from its file's own bytes, which the kernels read at about half the speed
+//! of their own layout. So threads that are none of the pool's bring the matrices into that
 //! layout with ordinary priority, let the store keep them, and hand the model its new weights
 //! between two passes; contexts stay. With the lowest priority it would never end beside an answer:
-//! the pool's threads leave a processor only when they have nothing to do. Answers before and after
-//! differ by the rounding of sums only. When no package can be made (a full disk, a store that
+//! the pool's threads leave a processor only when they have nothing to do. No bit of an answer depends
+//! on where its weights are. When no package can be made (a full disk, a store that
 //! cannot be written to), the reason is logged and kept for `explain`, and the matrices are packed
 //! into this process's own memory instead.
 //!

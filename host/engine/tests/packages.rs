@@ -64,7 +64,7 @@ async fn settled(model: &Arc<dyn Model>) -> Value {
 
 /// This machine packs nothing without the widest kernels.
 fn packs() -> bool {
-    isa::current() >= Isa::Avx512
+    isa::current() > Isa::Scalar
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -90,7 +90,7 @@ async fn the_first_answer_does_not_wait_and_the_second_process_finds_the_package
     session.explain().await.unwrap();
     let second = ask(&model, text()).await;
     assert!(second.usage.cached > 0);
-    assert_eq!(first.usage.completion, second.usage.completion);
+    assert_eq!(first.text, second.text);
 
     let other = room.engine(EngineConfig::default());
     let model = other.open("m").await.unwrap();
@@ -99,12 +99,13 @@ async fn the_first_answer_does_not_wait_and_the_second_process_finds_the_package
     assert_eq!(fresh.text, second.text);
 }
 
-/// Logits by the file's own bytes, by matrices packed into memory, and by a package.
-fn three(store: &Store, located: &Located, tokens: &[u32]) -> [Vec<f32>; 3] {
+/// Logits by the file's own bytes, by matrices packed into memory, and by a package, in passes of
+/// `chunk` tokens.
+fn three(store: &Store, located: &Located, tokens: &[u32], chunk: usize) -> [Vec<f32>; 3] {
     let families = TestFamilies(Dialect::default());
     let mut bare = Bare::open(&located.paths[0], &families).unwrap();
     let pool = Pool::new(2, false);
-    let logits = |bare: &Bare| bare.logits(&pool, KvTypes::default(), tokens, 1).unwrap();
+    let logits = |bare: &Bare| bare.logits(&pool, KvTypes::default(), tokens, chunk).unwrap();
     let memory = logits(&bare);
     bare.weights = Weights::load(&bare.plan, &bare.file, false).unwrap();
     let raw = logits(&bare);
@@ -117,43 +118,25 @@ fn three(store: &Store, located: &Located, tokens: &[u32]) -> [Vec<f32>; 3] {
 }
 
 #[test]
-fn a_package_changes_nothing_but_the_rounding_of_sums() {
+fn a_package_changes_no_bit_of_an_answer() {
     if !packs() {
         return;
     }
     let room = Room::new();
     let tokens: Vec<u32> = (0..40).map(|n| n * 37 % 1500).collect();
-    for mix in ["q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q4_k_m", "q5_k_m", "q6_k"] {
+    for mix in [
+        "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q4_k_m", "q5_k_m", "q6_k", "q3_k", "iq4_xs",
+        "tq2_0", "mxfp4",
+    ] {
         for family in [Family::Llama, Family::Gemma3] {
             let located = room.model(&format!("{mix}-{family:?}"), family, mix, |_, _| {});
-            let [raw, memory, package] = three(&room.store, &located, &tokens);
-            assert!(memory == package, "{mix}: the same kernels on the same bytes");
-            let (mut kl, mut top) = (0.0, 0);
-            let rows = tokens.len();
-            let width = raw.len() / rows;
-            for (a, b) in raw.chunks_exact(width).zip(package.chunks_exact(width)) {
-                kl += divergence(a, b) / rows as f64;
-                top += usize::from(best(a) == best(b));
+            for chunk in [1, 3, 40] {
+                let [raw, memory, package] = three(&room.store, &located, &tokens, chunk);
+                assert!(raw == package, "{mix} {family:?} by {chunk}: the file's rows");
+                assert!(memory == package, "{mix} {family:?} by {chunk}: packed in memory");
             }
-            println!("{mix} {family:?}: KL {kl:.2e}, top-1 {top} of {rows}");
-            // What each of the two may differ from the f32 reference (tests/real.rs): rounding
-            // another way flips some of the 8-bit codes of the activations.
-            assert!(kl < 2e-2 && top * 10 >= rows * 8, "{mix}: {kl:.2e}, {top}");
         }
     }
-}
-
-fn best(logits: &[f32]) -> usize {
-    (0..logits.len()).max_by(|a, b| logits[*a].total_cmp(&logits[*b])).unwrap()
-}
-
-fn divergence(a: &[f32], b: &[f32]) -> f64 {
-    let soft = |logits: &[f32]| -> Vec<f64> {
-        let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let total: f64 = logits.iter().map(|l| f64::from(l - max).exp()).sum();
-        logits.iter().map(|l| f64::from(l - max) - total.ln()).collect()
-    };
-    soft(a).iter().zip(&soft(b)).map(|(p, q)| p.exp() * (p - q)).sum()
 }
 
 #[tokio::test(flavor = "multi_thread")]
