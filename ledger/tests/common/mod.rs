@@ -112,7 +112,9 @@ impl Host for Told {
 
     fn reached(&mut self, step: Step) {
         if self.dies == Some(step) {
-            std::process::abort();
+            let id = std::process::id().to_string();
+            std::process::Command::new("kill").args(["-9", &id]).status().unwrap();
+            unreachable!("killed");
         }
     }
 }
@@ -216,8 +218,10 @@ pub fn upstream() -> Upstream {
 
 /// A folder with a ledger, components, grants and, outside of the ledger, a state file.
 pub struct Home {
-    pub folder: tempfile::TempDir,
+    pub root: PathBuf,
     pub worlds: Vec<World>,
+    /// Removed with this; none in a child, which does not own it.
+    _folder: Option<tempfile::TempDir>,
 }
 
 impl Home {
@@ -230,7 +234,10 @@ impl Home {
 
     /// A developer's ledger.
     pub fn unsigned() -> Self {
-        let home = Self::at(tempfile::tempdir().unwrap());
+        let folder = tempfile::tempdir().unwrap();
+        let home = Self { _folder: Some(folder), ..Self::at(PathBuf::new()) };
+        let root = home._folder.as_ref().unwrap().path().to_owned();
+        let home = Self { root, ..home };
         fs::create_dir_all(home.ledger()).unwrap();
         fs::create_dir_all(home.path("components")).unwrap();
         fs::create_dir_all(home.path("policies/grants")).unwrap();
@@ -240,8 +247,8 @@ impl Home {
         home
     }
 
-    pub fn at(folder: tempfile::TempDir) -> Self {
-        Self { folder, worlds: contract::worlds() }
+    pub fn at(root: PathBuf) -> Self {
+        Self { root, worlds: contract::worlds(), _folder: None }
     }
 
     pub fn trust(&self, threshold: u32, seeds: &[u8]) {
@@ -251,7 +258,7 @@ impl Home {
     }
 
     pub fn path(&self, below: &str) -> PathBuf {
-        self.folder.path().join(below)
+        self.root.join(below)
     }
 
     pub fn ledger(&self) -> PathBuf {
