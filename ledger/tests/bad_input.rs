@@ -17,8 +17,8 @@ use std::{
     process::Command,
 };
 
-use common::{Home, NAME, Told, files};
-use gristmill_ledger::{Ledger, log::LOG, sha256};
+use common::{Home, NAME, NOW, Told, date, files};
+use gristmill_ledger::{Ledger, Revoke, log::LOG, sha256};
 
 const FOLDER: &str = "GRISTMILL_TEST_LEDGER";
 
@@ -116,10 +116,10 @@ fn a_revocation_that_was_taken_out() {
     home.promoted(b"first");
     let mut keeper = home.keeper();
     let bad = sha256(b"bad");
-    let revoke = gristmill_ledger::Revoke::Digest(&bad);
-    keeper.revoke(revoke, "it leaks", common::date(common::NOW), "test").unwrap();
+    let revoke = Revoke::Digest(&bad);
+    keeper.revoke(revoke, "it leaks", date(NOW), "test").unwrap();
     assert_eq!(
-        keeper.revoke(revoke, "again", common::date(common::NOW), "test").unwrap_err().code(),
+        keeper.revoke(revoke, "again", date(NOW), "test").unwrap_err().code(),
         "invalid-revoked"
     );
     fs::remove_file(home.ledger().join("revoked.toml")).unwrap();
@@ -134,15 +134,14 @@ fn a_pin_in_force_that_is_revoked_or_expired_is_told() {
     let home = Home::signed();
     let mut keeper = home.keeper();
     let mut pin = home.draft(&keeper, b"first");
-    pin.expires = Some(common::date("2026-12-31T00:00:00Z"));
+    pin.expires = Some(date("2026-12-31T00:00:00Z"));
     let text = home.sealed(pin, &[1, 2]);
     home.promote(&mut keeper, &text, &mut Told::default()).unwrap();
-    let revoke = gristmill_ledger::Revoke::Digest(&sha256(b"first"));
     drop(keeper);
     assert_eq!(home.audit_at("2026-12-31T00:00:00Z").faults[0].code(), "expired");
     let digest = sha256(b"first");
-    assert_eq!(revoke, gristmill_ledger::Revoke::Digest(&digest));
-    home.keeper().revoke(revoke, "it leaks", common::date(common::NOW), "test").unwrap();
+    let revoke = Revoke::Digest(&digest);
+    home.keeper().revoke(revoke, "it leaks", date(NOW), "test").unwrap();
     assert_eq!(home.faults(), ["revoked"]);
     let keeper = home.keeper();
     assert_eq!(home.serve(&keeper, &mut Told::default()).unwrap_err().code(), "revoked");
@@ -164,19 +163,11 @@ fn a_folder_where_a_file_must_be() {
     let text = home.promoted(b"first");
     fs::write(home.ledger().join("history"), "no folder").unwrap();
     let mut keeper = home.keeper();
-    let next = home.sealed(Pinned::next(&home, &keeper), &[1, 2]);
+    let next = home.sealed(home.draft(&keeper, b"secnd"), &[1, 2]);
     let error = home.promote(&mut keeper, &next, &mut Told::default()).unwrap_err();
     assert!(["ledger-unwritable", "ledger-unreadable"].contains(&error.code()), "{error}");
     assert!(error.to_string().contains("history"), "{error}");
     assert_eq!(home.in_place(), text);
-}
-
-struct Pinned;
-
-impl Pinned {
-    fn next(home: &Home, keeper: &gristmill_ledger::Keeper) -> gristmill_ledger::Pin {
-        home.draft(keeper, b"secnd")
-    }
 }
 
 /// Runs in a process of its own that may not write what it must; says how that went.
@@ -228,8 +219,8 @@ fn a_disk_that_is_full_when_the_log_is_written() {
         let mut keeper = home.keeper();
         let reason = "x".repeat(left.saturating_sub(600).clamp(1, 1_000) as usize);
         let digest = sha256(format!("{filler}").as_bytes());
-        let revoke = gristmill_ledger::Revoke::Digest(&digest);
-        keeper.revoke(revoke, &reason, common::date(common::NOW), "test").unwrap();
+        let revoke = Revoke::Digest(&digest);
+        keeper.revoke(revoke, &reason, date(NOW), "test").unwrap();
         filler += 1;
     }
     assert!(fs::metadata(&path).unwrap().len() < 16 * 1_024);
