@@ -1,13 +1,14 @@
 //! Evidence: what was tested, where and with what result, as an in-toto Statement v1 about a
 //! component's digest, and optionally signed (DSSE, Ed25519).
 //!
-//! Owns: the shape of a conformance report, its canonical bytes and digest, signing and verifying,
-//! and the evidence in a ledger's `evidence/` folder. A statement names its own content's digest, so
-//! that a report that was edited is not read; a signature says who stands for it. Evidence only ever
-//! takes claims away ([`Evidence::contradictions`]), so an unsigned report is taken too.
+//! Owns: the shape of a conformance report, its canonical bytes and digest, signing and verifying. A
+//! statement names its own content's digest, so that a report that was edited is not read; a signature
+//! says who stands for it. Evidence only ever takes claims away ([`Evidence::contradictions`]), so an
+//! unsigned report is taken too.
 //!
-//! Refused: unknown statement or predicate types, a content digest that is not the content's, an
-//! envelope of another payload type, files above [`MAX_EVIDENCE_BYTES`].
+//! Refused (`invalid-evidence`): unknown fields, statement or predicate types, a date that is not RFC
+//! 3339, a content digest that is not the content's, an envelope of another payload type, files above
+//! [`MAX_EVIDENCE_BYTES`].
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +22,12 @@ use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::sha256;
+pub use crate::reports::{Contradiction, Evidence};
+use crate::{
+    date::Date,
+    digest::{bytes32, encoding, sorted},
+    sha256,
+};
 
 /// The longest report that is read.
 pub const MAX_EVIDENCE_BYTES: u64 = 4 << 20;
@@ -35,6 +41,7 @@ pub const PAYLOAD: &str = "application/vnd.in-toto+json";
 
 /// What the statement is about, or what was used: a name and digests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Resource {
     /// Its name, for instance a pin's.
     pub name: String,
@@ -59,7 +66,7 @@ impl Resource {
 
 /// An in-toto Statement v1 with a test result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Statement {
     /// [`STATEMENT`].
     #[serde(rename = "_type")]
@@ -74,7 +81,7 @@ pub struct Statement {
 
 /// The predicate: in-toto's `result`, `configuration` and lists of tests, and what this project adds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TestResult {
     /// `PASSED`, or `FAILED` where a check failed.
     pub result: Verdict,
@@ -111,7 +118,7 @@ pub enum Verdict {
 
 /// The back-end that was tested.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Tested {
     /// The name it is live under.
     pub name: String,
@@ -128,7 +135,7 @@ pub struct Tested {
 
 /// The model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Model {
     /// Its canonical id.
     pub id: String,
@@ -145,7 +152,7 @@ pub struct Model {
 
 /// The machine, as far as results depend on it; nothing that names it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Host {
     /// For instance `linux`.
     pub os: String,
@@ -161,7 +168,7 @@ pub struct Host {
 
 /// One check's result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Finding {
     /// Which check.
     pub id: String,
@@ -192,7 +199,7 @@ pub enum Outcome {
 
 /// A DSSE envelope.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Envelope {
     /// [`PAYLOAD`].
     pub payload_type: String,
@@ -204,6 +211,7 @@ pub struct Envelope {
 
 /// A signature of an envelope.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct EnvelopeSignature {
     /// SHA-256 of the public key, hexadecimal.
     pub keyid: String,
@@ -230,6 +238,17 @@ pub enum EvidenceError {
         /// What was expected and found.
         reason: String,
     },
+}
+
+impl EvidenceError {
+    /// The documented word for the refusal.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Io { .. } => "ledger-unreadable",
+            Self::Invalid { .. } => "invalid-evidence",
+        }
+    }
 }
 
 fn invalid(place: &str, reason: impl ToString) -> EvidenceError {
@@ -271,6 +290,7 @@ impl Statement {
                 return Err(invalid(place, format!("expected type {expected}, found {found}")));
             }
         }
+        self.predicate.date.parse::<Date>().map_err(|error| invalid(place, error))?;
         let digest = self.digest()?;
         match &self.predicate.content_digest {
             Some(named) if *named == digest => Ok(()),
@@ -288,7 +308,7 @@ impl Statement {
     /// As [`Statement::canonical`].
     pub fn sign(&self, key: &SigningKey) -> Result<Envelope, EvidenceError> {
         let payload = serde_json::to_vec(self).map_err(|error| invalid("statement", error))?;
-        let signature = key.sign(&encoding(&payload));
+        let signature = key.sign(&encoding(PAYLOAD, &payload));
         Ok(Envelope {
             payload_type: PAYLOAD.to_owned(),
             payload: BASE64.encode(&payload),
@@ -343,30 +363,11 @@ impl Envelope {
         let by = by.ok_or_else(|| invalid(place, format!("no signature by the key {keyid}")))?;
         let bytes = BASE64.decode(&by.sig).map_err(|error| invalid(place, error))?;
         let signature = Signature::from_slice(&bytes).map_err(|error| invalid(place, error))?;
-        key.verify_strict(&encoding(&payload), &signature)
+        key.verify_strict(&encoding(PAYLOAD, &payload), &signature)
             .map_err(|_| invalid(place, "the signature is not of this content"))?;
         let statement = self.statement(place)?;
         statement.check(place)?;
         Ok(statement)
-    }
-}
-
-/// DSSE's pre-authentication encoding.
-fn encoding(payload: &[u8]) -> Vec<u8> {
-    let head = format!("DSSEv1 {} {PAYLOAD} {} ", PAYLOAD.len(), payload.len());
-    [head.as_bytes(), payload].concat()
-}
-
-/// The same value with every object's keys sorted.
-fn sorted(value: Value) -> Value {
-    match value {
-        Value::Object(object) => {
-            let by_name: BTreeMap<_, _> =
-                object.into_iter().map(|(name, value)| (name, sorted(value))).collect();
-            Value::Object(by_name.into_iter().collect())
-        }
-        Value::Array(items) => Value::Array(items.into_iter().map(sorted).collect()),
-        other => other,
     }
 }
 
@@ -378,22 +379,11 @@ pub fn signing_key(path: &Path) -> Result<SigningKey, EvidenceError> {
     let place = path.display().to_string();
     let text = String::from_utf8(read(path, 1 << 10)?).map_err(|_| invalid(&place, "not text"))?;
     let expected = || invalid(&place, "expected a seed of 64 hexadecimal digits");
-    let digits = text.trim().as_bytes();
-    let mut seed = [0_u8; 32];
-    if digits.len() != 64 {
-        return Err(expected());
-    }
-    for (byte, pair) in seed.iter_mut().zip(digits.chunks(2)) {
-        let pair = std::str::from_utf8(pair).map_err(|_| expected())?;
-        if !pair.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-            return Err(expected());
-        }
-        *byte = u8::from_str_radix(pair, 16).map_err(|_| expected())?;
-    }
+    let seed = bytes32(text.trim()).ok_or_else(expected)?;
     Ok(SigningKey::from_bytes(&seed))
 }
 
-fn read(path: &Path, most: u64) -> Result<Vec<u8>, EvidenceError> {
+pub(crate) fn read(path: &Path, most: u64) -> Result<Vec<u8>, EvidenceError> {
     let io = |source| EvidenceError::Io { path: path.to_owned(), source };
     let mut bytes = Vec::new();
     fs::File::open(path).map_err(io)?.take(most + 1).read_to_end(&mut bytes).map_err(io)?;
@@ -401,123 +391,4 @@ fn read(path: &Path, most: u64) -> Result<Vec<u8>, EvidenceError> {
         return Err(invalid(&path.display().to_string(), format!("longer than {most} bytes")));
     }
     Ok(bytes)
-}
-
-/// The reports of a ledger, oldest first.
-#[derive(Debug, Clone, Default)]
-pub struct Evidence {
-    statements: Vec<Statement>,
-}
-
-/// A claim that a probe has found to be wrong, for one component, server version and model.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Contradiction {
-    /// The capability.
-    pub capability: String,
-    /// The check that failed.
-    pub check: String,
-    /// Why.
-    pub reason: String,
-    /// When it was tested.
-    pub date: String,
-}
-
-impl Evidence {
-    /// Reads every `*.json` in `dir/evidence`. A ledger without that folder has no evidence.
-    ///
-    /// # Errors
-    /// The first file that is not what it should be.
-    pub fn open(dir: &Path) -> Result<Self, EvidenceError> {
-        let folder = dir.join("evidence");
-        if !folder.exists() {
-            return Ok(Self::default());
-        }
-        let io = |source| EvidenceError::Io { path: folder.clone(), source };
-        let mut statements = Vec::new();
-        for entry in fs::read_dir(&folder).map_err(io)? {
-            let path = entry.map_err(io)?.path();
-            if path.extension().is_some_and(|extension| extension == "json") {
-                let bytes = read(&path, MAX_EVIDENCE_BYTES)?;
-                statements.push(Statement::parse(&bytes, &path.display().to_string())?);
-            }
-        }
-        Ok(Self::of(statements))
-    }
-
-    /// These reports.
-    #[must_use]
-    pub fn of(mut statements: Vec<Statement>) -> Self {
-        // Equal dates: the order must not depend on the folder's.
-        statements.sort_by(|a, b| {
-            let key = |one: &Statement| {
-                (one.predicate.date.clone(), one.predicate.content_digest.clone())
-            };
-            key(a).cmp(&key(b))
-        });
-        Self { statements }
-    }
-
-    /// How many reports there are.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.statements.len()
-    }
-
-    /// Whether there are none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.statements.is_empty()
-    }
-
-    /// Whether there is a report on this component (`sha256:…`).
-    #[must_use]
-    pub fn concerns(&self, component: &str) -> bool {
-        let mut subjects = self.statements.iter().flat_map(|statement| &statement.subject);
-        subjects.any(|subject| subject.sha256() == component)
-    }
-
-    /// What is contradicted for this component (`sha256:…`), as it is now, with this model: the
-    /// newest result of each check counts. A report of another version of the back-end or its server
-    /// says nothing about this one; nor does one with another model.
-    #[must_use]
-    pub fn contradictions(
-        &self,
-        component: &str,
-        version: &str,
-        server_version: Option<&str>,
-        model: &str,
-        digest: Option<&str>,
-    ) -> Vec<Contradiction> {
-        let mut newest: BTreeMap<&str, (&Finding, &str)> = BTreeMap::new();
-        for statement in &self.statements {
-            let predicate = &statement.predicate;
-            let same_model = match (&predicate.model.digest, digest) {
-                (Some(tested), Some(own)) => bare(tested) == bare(own),
-                _ => predicate.model.id == model,
-            };
-            if same_model
-                && statement.subject.iter().any(|subject| subject.sha256() == component)
-                && predicate.backend.version == version
-                && predicate.backend.server_version.as_deref() == server_version
-            {
-                for finding in &predicate.checks {
-                    newest.insert(&finding.id, (finding, &predicate.date));
-                }
-            }
-        }
-        newest
-            .into_values()
-            .filter(|(finding, _)| finding.outcome == Outcome::Failed)
-            .map(|(finding, date)| Contradiction {
-                capability: finding.capability.clone(),
-                check: finding.id.clone(),
-                reason: finding.reason.clone().unwrap_or_default(),
-                date: date.to_owned(),
-            })
-            .collect()
-    }
-}
-
-fn bare(digest: &str) -> &str {
-    digest.strip_prefix("sha256:").unwrap_or(digest)
 }

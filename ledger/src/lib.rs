@@ -1,26 +1,63 @@
-//! Pins: which component runs, by digest.
+//! What runs is what was pinned, proven and approved.
 //!
-//! A ledger is a folder. `pins/<name>.toml` says for one plugin name which bytes may run and what
-//! they may import; one name has one pin, so a change of what runs is one reviewed diff. What probes
-//! found out about a pinned component lies in `evidence/` ([`evidence`]); the folder has room for
-//! more that proves a pin (`signatures/`, `log.jsonl`).
+//! A ledger is a folder of text, kept in git and written by commands:
 //!
-//! What is refused: an unknown key, a file whose name is not the pin's, a digest that is not 64
-//! lower-case hexadecimal digits, an import list that is not sorted, and a `file` that is a path.
+//! ```text
+//! pins/NAME.toml                which bytes run under a name; one pin for each, a change is one diff
+//! candidates/NAME.toml          a pin that is to be signed and promoted
+//! history/NAME/SEQUENCE.toml    superseded pins, each named by its successor's digest of it
+//! evidence/*.json               what probes found out about components ([`evidence`])
+//! performance/*.json            how fast they were ([`performance`])
+//! upstreams/*.toml              what is known of the servers behind bridges ([`upstream`])
+//! keys.toml, revoked.toml       who may approve ([`keys`]), what must not run any more ([`revoked`])
+//! log.jsonl                     what happened, hash-chained ([`log`])
+//! ```
+//!
+//! [`prove::prove`] holds a pin against all of it, in one order, fail closed. [`Keeper`] changes it, so
+//! that a crash at any moment leaves the old pin or the new one. [`Ledger::verify`] proves the whole
+//! folder with no network. This crate compiles and runs nothing: what needs a host is [`Host`].
+//!
+//! Refused, under the codes in `docs/ledger.md`: unknown keys, files whose names are not their contents',
+//! digests that are not 64 lower-case hexadecimal digits, unsorted imports, and a `file` that is a path.
 
+pub mod audit;
+mod change;
+pub mod contract;
+mod date;
 mod digest;
+mod disk;
+mod error;
 pub mod evidence;
+pub mod guardrail;
+mod history;
+pub mod keeper;
+pub mod keys;
+pub mod log;
+pub mod performance;
 mod pin;
+pub mod prove;
+mod reports;
+pub mod revoked;
+mod seal;
+pub mod source;
+mod state;
+pub mod upstream;
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    io::Read as _,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, path::Path};
 
+pub use audit::{Audit, Report};
+pub use change::{Changed, Plan, Terms};
+pub use date::Date;
 pub use digest::sha256;
+pub use error::LedgerError;
+pub use history::Filed;
+pub use keeper::{Draft, Keeper, Revoke, Step, status};
 pub use pin::{Kind, Pin, VerifyError};
+pub use prove::{
+    Granted, Host, HostRefusal, Inspected, Proven, Purpose, Rules, Unserved, grant_digest,
+};
+pub use source::Source;
+pub use state::{Seen, State};
 
 /// A pin is a page of text; a longer file is not one.
 const MAX_PIN_BYTES: u64 = 256 << 10;
@@ -31,78 +68,58 @@ pub struct Ledger {
     pins: BTreeMap<String, Pin>,
 }
 
-/// Why a ledger was not read. Nothing of a ledger that fails is used.
-#[derive(Debug, thiserror::Error)]
-pub enum LedgerError {
-    /// A file or folder could not be read.
-    #[error("cannot read {path}: {source}")]
-    Io {
-        /// Which.
-        path: PathBuf,
-        /// The system's reason.
-        source: std::io::Error,
-    },
-    /// A pin is not what a pin must be.
-    #[error("{path}: {reason}")]
-    Invalid {
-        /// Which file.
-        path: PathBuf,
-        /// What was expected and found.
-        reason: String,
-    },
-    /// Two pins claim one name.
-    #[error("two pins for {name}: a plugin has exactly one pin; remove one of them")]
-    Duplicate {
-        /// The name.
-        name: String,
-    },
-}
-
-impl LedgerError {
-    /// The documented word for the refusal.
-    #[must_use]
-    pub fn code(&self) -> &'static str {
-        match self {
-            Self::Io { .. } => "ledger-unreadable",
-            Self::Invalid { .. } => "invalid-pin",
-            Self::Duplicate { .. } => "duplicate-pin",
-        }
-    }
-}
-
 impl Ledger {
     /// Reads every `*.toml` in `dir/pins`. A ledger without that folder has no pins.
     ///
     /// # Errors
     /// The first file that cannot be read, or is not a valid pin under its own name.
     pub fn open(dir: &Path) -> Result<Self, LedgerError> {
-        let folder = dir.join("pins");
-        if !folder.exists() {
-            return Ok(Self::default());
-        }
-        let io = |source| LedgerError::Io { path: folder.clone(), source };
-        let mut paths = Vec::new();
-        for entry in fs::read_dir(&folder).map_err(io)? {
-            let path = entry.map_err(io)?.path();
-            if path.extension().is_some_and(|extension| extension == "toml") {
-                paths.push(path);
-            }
-        }
-        paths.sort();
-
-        let mut pins = Vec::with_capacity(paths.len());
-        for path in paths {
-            let invalid = |reason| LedgerError::Invalid { path: path.clone(), reason };
-            let pin = Pin::parse(&read(&path)?).map_err(invalid)?;
-            if path.file_stem().and_then(|stem| stem.to_str()) != Some(pin.name.as_str()) {
-                return Err(invalid(format!(
-                    "the pin is for {}; its file must be named {}.toml",
-                    pin.name, pin.name
-                )));
+        let mut pins = Vec::new();
+        for path in disk::list(&dir.join("pins"), "toml")? {
+            let Some(Filed { pin, .. }) = Filed::read(&path)? else { continue };
+            let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+            if stem != pin.name {
+                let Pin { name, .. } = pin;
+                let own = path.with_file_name(format!("{name}.toml"));
+                if own.exists() {
+                    return Err(LedgerError::Duplicate { name });
+                }
+                let reason = format!("the pin is for {name}; its file must be named {name}.toml");
+                return Err(LedgerError::Invalid { path, reason });
             }
             pins.push(pin);
         }
         Self::from_pins(pins)
+    }
+
+    /// The pins that the log says are in force, wherever they lie: what a host runs while a changed pin
+    /// waits to be proven.
+    ///
+    /// # Errors
+    /// `log-tampered`, a file that cannot be read, `pin-changed` where a pin in force is nowhere.
+    pub fn in_force(dir: &Path) -> Result<Self, LedgerError> {
+        let chain = log::Chain::open(dir)?;
+        let mut pins = Vec::new();
+        for (name, standing) in chain.standings() {
+            let Some(digest) = standing.pin else { continue };
+            let place = dir.join("pins").join(format!("{name}.toml"));
+            let filed = keeper::find(dir, name, &digest)?.ok_or_else(|| {
+                let there = disk::read_if_there(&place, MAX_PIN_BYTES).ok().flatten();
+                let there = there.map_or_else(|| "no file".to_owned(), |bytes| sha256(&bytes));
+                change::pin_changed(&place, &digest, &there)
+            })?;
+            pins.push(filed.pin);
+        }
+        Self::from_pins(pins)
+    }
+
+    /// Proves the whole folder with no network: pins, history, signatures, evidence, policies by
+    /// digest, log, upstreams, performance.
+    ///
+    /// # Errors
+    /// The folder itself cannot be read. What is wrong inside is in the report, all of it.
+    pub fn verify(dir: &Path, audit: &Audit<'_>) -> Result<Report, LedgerError> {
+        audit::audit(dir, audit)
     }
 
     /// A ledger of these pins, for instance for one plugin under development.
@@ -130,18 +147,4 @@ impl Ledger {
     pub fn pins(&self) -> impl Iterator<Item = &Pin> {
         self.pins.values()
     }
-}
-
-fn read(path: &Path) -> Result<String, LedgerError> {
-    let io = |source| LedgerError::Io { path: path.to_owned(), source };
-    let mut text = String::new();
-    let file = fs::File::open(path).map_err(io)?;
-    file.take(MAX_PIN_BYTES + 1).read_to_string(&mut text).map_err(io)?;
-    if text.len() as u64 > MAX_PIN_BYTES {
-        return Err(LedgerError::Invalid {
-            path: path.to_owned(),
-            reason: format!("longer than {MAX_PIN_BYTES} bytes; that is not a pin"),
-        });
-    }
-    Ok(text)
 }

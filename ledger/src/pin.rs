@@ -4,7 +4,16 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::sha256;
+use crate::{
+    date::Date,
+    digest::{encoding, is_digest, is_file_name, sorted},
+    guardrail::Guardrail,
+    keys::Signature,
+    sha256,
+};
+
+/// What a signature of a pin covers, as a DSSE payload type.
+const PAYLOAD: &str = "application/vnd.gristmill.pin+json";
 
 /// What kind of plugin it is; each kind has a world of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -46,8 +55,10 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Which bytes run under a name. Machine-written (`cargo xtask ledger pin`), reviewed as a diff.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// Which bytes run under a name. Machine-written (`cargo xtask plugins --pin`), reviewed as a diff.
+///
+/// Digests are SHA-256, 64 lower-case hexadecimal digits; that of a *pin* is of its file's bytes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Pin {
     /// The plugin's name: lower-case letters, digits and `-`. Its grant and its file carry it too.
@@ -60,16 +71,46 @@ pub struct Pin {
     pub contract: String,
     /// The contract's world: `backend`, `model-family` or `probe`.
     pub world: String,
+    /// Digest of that world's text ([`crate::contract`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub world_digest: Option<String>,
+    /// What was asked for: a file, a folder, `oci:…`. What it was resolved to follows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub original: Option<String>,
     /// File name of the component, next to the other components.
     pub file: String,
     /// SHA-256 of the component: 64 lower-case hexadecimal digits.
     pub sha256: String,
     /// Size of the component in bytes.
     pub size: u64,
+    /// Digest of the grant's file that it was approved with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grant: Option<String>,
     /// Counts the pins this name has had; it never goes down.
     pub sequence: u64,
+    /// Digest of the pin that this one supersedes; it lies in `history/NAME/`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous: Option<String>,
+    /// Sequence of the pin to go back to; otherwise the previous one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollback: Option<u64>,
+    /// Not in force before this moment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<Date>,
+    /// Not in force from this moment on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires: Option<Date>,
+    /// Digests of the reports in `evidence/` that speak for it, each of a file's bytes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub evidence: Vec<String>,
     /// Everything the component imports, by full name, sorted. A new import is a new approval.
     pub imports: Vec<String>,
+    /// How fast it is, and how much slower what follows it may be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guardrail: Option<Guardrail>,
+    /// Who stands for it: Ed25519 over [`Pin::signed`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub signatures: Vec<Signature>,
 }
 
 /// Why bytes are not the pinned ones.
@@ -111,6 +152,52 @@ impl VerifyError {
 }
 
 impl Pin {
+    /// The first pin of a component: version 0.1.0, sequence 1, and nothing beyond its facts.
+    #[must_use]
+    pub fn first(
+        name: impl Into<String>,
+        file: impl Into<String>,
+        bytes: &[u8],
+        kind: Kind,
+        contract: impl Into<String>,
+        imports: Vec<String>,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            kind,
+            version: "0.1.0".to_owned(),
+            contract: contract.into(),
+            world: kind.world().to_owned(),
+            world_digest: None,
+            original: None,
+            file: file.into(),
+            sha256: sha256(bytes),
+            size: bytes.len() as u64,
+            grant: None,
+            sequence: 1,
+            previous: None,
+            rollback: None,
+            not_before: None,
+            expires: None,
+            evidence: Vec::new(),
+            imports,
+            guardrail: None,
+            signatures: Vec::new(),
+        }
+    }
+
+    /// What signatures cover: the pin without them, as JSON with sorted keys and no blanks, and the
+    /// type of that (DSSE's pre-authentication encoding).
+    ///
+    /// # Errors
+    /// What cannot be written.
+    pub fn signed(&self) -> Result<Vec<u8>, String> {
+        let bare = Self { signatures: Vec::new(), ..self.clone() };
+        let value = serde_json::to_value(&bare).map_err(|error| error.to_string())?;
+        let json = serde_json::to_vec(&sorted(value)).map_err(|error| error.to_string())?;
+        Ok(encoding(PAYLOAD, &json))
+    }
+
     /// Reads a pin from TOML.
     ///
     /// # Errors
@@ -176,21 +263,46 @@ impl Pin {
                 self.kind.world()
             ));
         }
-        let stem = self.file.strip_suffix(".wasm").unwrap_or_default();
-        let file_name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
-        if stem.is_empty() || stem.starts_with('.') || !stem.bytes().all(file_name) {
+        if !self.file.strip_suffix(".wasm").is_some_and(is_file_name) {
             return Err(format!(
                 "file {:?}: expected a file name that ends in .wasm, without folders",
                 self.file
             ));
         }
-        if self.sha256.len() != 64
-            || !self.sha256.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+        let digests = [
+            ("world-digest", self.world_digest.as_ref()),
+            ("sha256", Some(&self.sha256)),
+            ("grant", self.grant.as_ref()),
+            ("previous", self.previous.as_ref()),
+        ];
+        let evidence = self.evidence.iter().map(|digest| ("evidence", Some(digest)));
+        for (key, digest) in digests.into_iter().chain(evidence) {
+            if let Some(digest) = digest.filter(|digest| !is_digest(digest)) {
+                return Err(format!("{key} {digest:?}: expected 64 lower-case hexadecimal digits"));
+            }
+        }
+        let sound = |text: &String| text.len() <= 512 && !text.chars().any(char::is_control);
+        if !self.original.as_ref().is_none_or(sound) {
+            return Err(
+                "original: expected at most 512 bytes without control characters".to_owned()
+            );
+        }
+        if self.sequence == 0 {
+            return Err("sequence 0: expected a number from 1 on".to_owned());
+        }
+        if let (Some(from), Some(end)) = (self.not_before, self.expires)
+            && from >= end
         {
-            return Err(format!(
-                "sha256 {:?}: expected 64 lower-case hexadecimal digits",
-                self.sha256
-            ));
+            return Err(format!("expires {end}: expected a date after not-before {from}"));
+        }
+        if let Some(guardrail) = &self.guardrail {
+            guardrail.check()?;
+        }
+        for (at, signature) in self.signatures.iter().enumerate() {
+            signature.check()?;
+            if self.signatures.iter().skip(at + 1).any(|other| other.key == signature.key) {
+                return Err(format!("two signatures of the key {}: expected one", signature.key));
+            }
         }
         if self.contract.split('.').count() != 2
             || !self.contract.split('.').all(|part| part.parse::<u32>().is_ok())

@@ -99,13 +99,45 @@ fn a_report_is_read_however_it_is_laid_out_and_not_once_it_is_changed() {
         ("0.5.7", "0.5.8", "was changed"),
         ("Statement/v1", "Statement/v2", "expected type"),
         ("test-result", "vsa", "expected type"),
-        ("contentDigest", "digestOfContent", "does not say"),
+        ("contentDigest", "digestOfContent", "digestOfContent"),
         ("{\"_type\"", "{\"type\"", "_type"),
+        ("{\"_type\"", "{\"note\":1,\"_type\"", "note"),
+        ("{\"result\"", "{\"results\":1,\"result\"", "results"),
+        ("{\"os\"", "{\"host\":\"here\",\"os\"", "host"),
     ] {
         let changed = text.replacen(from, to, 1);
         assert_ne!(changed, text);
-        let error = Statement::parse(changed.as_bytes(), "report").unwrap_err().to_string();
+        let error = Statement::parse(changed.as_bytes(), "report").unwrap_err();
+        assert_eq!(error.code(), "invalid-evidence");
+        let error = error.to_string();
         assert!(error.contains(word) && error.starts_with("report: "), "{from}: {error}");
+    }
+}
+
+#[test]
+fn a_report_that_does_not_name_its_own_digest_is_refused() {
+    let mut statement = failing("2026-11-29T12:00:00Z", "m");
+    statement.predicate.content_digest = None;
+    let bytes = serde_json::to_vec(&statement).unwrap();
+    let error = Statement::parse(&bytes, "report").unwrap_err().to_string();
+    assert!(error.contains("does not say"), "{error}");
+}
+
+#[test]
+fn a_date_is_of_rfc_3339_in_utc_and_whole_seconds() {
+    for date in [
+        "yesterday",
+        "2026-11-29",
+        "2026-11-29T12:00:00",
+        "2026-11-29 12:00:00Z",
+        "2026-02-30T12:00:00Z",
+        "2026-11-29T12:00:00+01:00",
+        "2026-11-29T12:00:00.5Z",
+    ] {
+        let bytes = serde_json::to_vec(&failing(date, "m")).unwrap();
+        let error = Statement::parse(&bytes, "report").unwrap_err();
+        assert_eq!(error.code(), "invalid-evidence", "{date}");
+        assert!(error.to_string().contains("RFC 3339"), "{date}: {error}");
     }
 }
 

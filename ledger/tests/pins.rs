@@ -9,23 +9,48 @@
 
 use std::{fs, path::Path};
 
-use gristmill_ledger::{Kind, Ledger, Pin, sha256};
+use ed25519_dalek::SigningKey;
+use gristmill_ledger::{
+    Kind, Ledger, Pin,
+    guardrail::{Guardrail, Measured},
+    keys, sha256,
+};
 
 const BYTES: &[u8] = b"not a component, but bytes all the same";
 
 fn pin(name: &str) -> Pin {
-    Pin {
-        name: name.into(),
-        kind: Kind::Backend,
-        version: "0.1.0".into(),
-        contract: "0.1".into(),
-        world: "backend".into(),
-        file: format!("{name}.wasm"),
-        sha256: sha256(BYTES),
-        size: BYTES.len() as u64,
-        sequence: 1,
-        imports: vec!["gristmill:contract/clock@0.1.0".into(), "wasi:io/poll@0.2.6".into()],
+    let imports = vec!["gristmill:contract/clock@0.1.0".into(), "wasi:io/poll@0.2.6".into()];
+    Pin::first(name, format!("{name}.wasm"), BYTES, Kind::Backend, "0.1", imports)
+}
+
+/// A pin with everything a pin can have.
+fn full(name: &str) -> Pin {
+    let digest = |byte: u8| sha256(&[byte]);
+    let rates = |host_class: &str| Measured {
+        host_class: host_class.into(),
+        prefill: 120.5,
+        decode: 20.25,
+    };
+    let mut pin = Pin {
+        world_digest: Some(digest(1)),
+        original: Some(format!("target/plugins/{name}.wasm")),
+        grant: Some(digest(2)),
+        sequence: 3,
+        previous: Some(digest(3)),
+        rollback: Some(1),
+        not_before: Some("2026-11-30T00:00:00Z".parse().unwrap()),
+        expires: Some("2027-11-30T00:00:00Z".parse().unwrap()),
+        evidence: vec![digest(4), digest(5)],
+        guardrail: Some(Guardrail {
+            tolerance: 0.05,
+            measured: vec![rates("x86_64-avx2-2"), rates("aarch64-neon-8")],
+        }),
+        ..pin(name)
+    };
+    for seed in [7, 8] {
+        keys::sign(&mut pin, &SigningKey::from_bytes(&[seed; 32])).unwrap();
     }
+    pin
 }
 
 fn ledger(
@@ -44,13 +69,37 @@ fn ledger(
 fn a_written_pin_is_read_back_unchanged() {
     let (_dir, ledger) = ledger(&[
         ("one.toml", &pin("one").to_toml().unwrap()),
-        ("two.toml", &pin("two").to_toml().unwrap()),
+        ("two.toml", &full("two").to_toml().unwrap()),
+        (".two.toml", "left by an editor"),
+        ("two.toml.new", "half a pin"),
         ("README.md", "not a pin"),
     ]);
     let ledger = ledger.unwrap();
     assert_eq!(ledger.pin("one"), Some(&pin("one")));
     assert_eq!(ledger.pins().map(|pin| pin.name.as_str()).collect::<Vec<_>>(), ["one", "two"]);
+    assert_eq!(ledger.pin("two"), Some(&full("two")));
     assert_eq!(ledger.pin("three"), None);
+}
+
+#[test]
+fn a_pin_from_before_there_was_more_to_say_is_read_and_written_as_it_was() {
+    let old = "name = \"cpu\"\nkind = \"backend\"\nversion = \"0.1.0\"\ncontract = \"0.1\"\n\
+               world = \"backend\"\nfile = \"cpu.wasm\"\n\
+               sha256 = \"33eded2047f3abb76f5defbb8b0f909cde0ccdf37210b8808284a166fbda3947\"\n\
+               size = 73438\nsequence = 2\nimports = [\"gristmill:contract/types@0.1.0\"]\n";
+    let pin = Pin::parse(old).unwrap();
+    assert_eq!((pin.previous.as_ref(), pin.signatures.len()), (None, 0));
+    assert_eq!(pin.to_toml().unwrap(), old);
+}
+
+#[test]
+fn a_signature_covers_everything_but_the_signatures() {
+    let mut pin = full("one");
+    let signed = pin.signed().unwrap();
+    pin.signatures.clear();
+    assert_eq!(pin.signed().unwrap(), signed);
+    let later = Pin { expires: None, ..pin };
+    assert_ne!(later.signed().unwrap(), signed);
 }
 
 #[test]
@@ -87,8 +136,28 @@ fn what_is_not_a_pin_is_refused_and_named() {
         ("one.toml", good.replace(&sha256(BYTES), &sha256(BYTES).to_uppercase()), "sha256"),
         ("one.toml", good.replace("wasi:io/poll", "aaaa:io/poll"), "sorted"),
         ("one.toml", "not toml".to_owned(), "one.toml"),
+        ("one.toml", good.replace("sequence = 1", "sequence = 0"), "sequence"),
     ];
-    for (file, text, word) in cases {
+    let whole = full("one").to_toml().unwrap();
+    let more = [
+        ("grant = \"", "grant = \"x", "grant"),
+        ("previous = \"", "previous = \"x", "previous"),
+        ("world-digest = \"", "world-digest = \"x", "world-digest"),
+        ("evidence = [\"", "evidence = [\"x", "evidence"),
+        ("original = \"", "original = \"\\u0007", "original"),
+        ("2027-11-30T00:00:00Z", "2027-11-30", "RFC 3339"),
+        ("2027-11-30T00:00:00Z", "2026-11-29T00:00:00Z", "not-before"),
+        ("tolerance = 0.05", "tolerance = 1.0", "tolerance"),
+        ("tolerance = 0.05", "tolerance = nan", "tolerance"),
+        ("decode = 20.25", "decode = 0.0", "zero tokens"),
+        ("aarch64-neon-8", "x86_64-avx2-2", "two"),
+        ("signature = \"", "signature = \"AAAA", "base64"),
+    ];
+    let more = more.map(|(from, to, word)| {
+        assert!(whole.contains(from), "{from}");
+        ("one.toml", whole.replacen(from, to, 1), word)
+    });
+    for (file, text, word) in cases.into_iter().chain(more) {
         let (_dir, ledger) = ledger(&[(file, &text)]);
         let error = ledger.expect_err(&text);
         assert_eq!(error.code(), "invalid-pin");
@@ -102,4 +171,7 @@ fn a_name_has_one_pin() {
     newer.sequence = 2;
     let error = Ledger::from_pins([pin("one"), newer]).unwrap_err();
     assert_eq!(error.code(), "duplicate-pin");
+    let text = pin("one").to_toml().unwrap();
+    let (_dir, two) = ledger(&[("one.toml", &text), ("copy.toml", &text)]);
+    assert_eq!(two.unwrap_err().code(), "duplicate-pin");
 }

@@ -5,7 +5,7 @@
 //! target/dist/share/gristmill/{plugins/*.wasm, ledger/pins/*.toml, policies/grants/*.toml}
 //! ```
 //!
-//! and beside pins and grants what there is of evidence and blocks.
+//! and beside pins and grants the rest of the ledger and what there is of blocks.
 //!
 //! The pins in `ledger/` are the reviewed ones. The build of a component is reproducible for one
 //! compiler version; another compiler gives other bytes, so `dist` then pins what was built here in
@@ -20,7 +20,7 @@ use std::{
 use anyhow::{Context, Result};
 
 use crate::{
-    setup,
+    ledger, setup,
     shell::{cargo, output, root, run},
 };
 
@@ -44,13 +44,16 @@ pub(crate) fn dist(optimised: bool) -> Result<PathBuf> {
     for folder in ["bin", "share/gristmill/plugins"] {
         fs::create_dir_all(dist.join(folder))?;
     }
-    for folder in ["ledger/pins", "ledger/evidence", "policies/grants", "policies/blocks"] {
+    for folder in ["ledger", "policies"] {
         let target = share.join(folder);
         if target.exists() {
             fs::remove_dir_all(&target)?;
         }
-        copy_folder(&root().join(folder), &target)?;
     }
+    for folder in ["policies/grants", "policies/blocks"] {
+        copy_folder(&root().join(folder), &share.join(folder))?;
+    }
+    ledger::copy(&root().join("ledger"), &share.join("ledger"))?;
     for component in &built {
         let name = component.file_name().context("a component has a name")?;
         replace(component, &share.join("plugins").join(name))?;
@@ -124,8 +127,11 @@ fn host(optimised: bool) -> Result<PathBuf> {
 }
 
 fn pin_all(binary: &Path, components: &[PathBuf], ledger: &Path) -> Result<()> {
-    fs::create_dir_all(ledger.join("pins"))?;
-    run(Command::new(binary).args(["plugin", "pin", "--ledger"]).arg(ledger).args(components))
+    run(Command::new(binary)
+        .args(["plugin", "pin", "--ledger"])
+        .arg(ledger)
+        .args(components)
+        .env("GRISTMILL_PATHS_POLICIES", root().join("policies")))
 }
 
 /// Puts a copy in place at once, so that a running program keeps its own file.
@@ -136,14 +142,19 @@ fn replace(source: &Path, target: &Path) -> Result<()> {
         .with_context(|| format!("cannot copy {} to {}", source.display(), target.display()))
 }
 
-fn copy_folder(source: &Path, target: &Path) -> Result<()> {
+pub(crate) fn copy_folder(source: &Path, target: &Path) -> Result<()> {
     fs::create_dir_all(target)?;
     if !source.exists() {
         return Ok(());
     }
     for entry in fs::read_dir(source)? {
         let entry = entry?;
-        fs::copy(entry.path(), target.join(entry.file_name()))?;
+        let target = target.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy_folder(&entry.path(), &target)?;
+        } else {
+            fs::copy(entry.path(), target)?;
+        }
     }
     Ok(())
 }

@@ -5,6 +5,7 @@
 mod bench;
 mod build;
 mod check;
+mod ledger;
 mod serve;
 mod servers;
 mod setup;
@@ -21,6 +22,7 @@ cargo xtask COMMAND
   test [FILTER]    every test; CI runs this
   check            format, lints, contract, licences, tidy rules
   plugins [--pin]  build the first-party components; --pin rewrites their pins in ledger/
+  ledger VERB      verify: prove ledger/ offline; seal: seal its entries on servers
   dist             lay out target/dist: the binary, the components and their ledger
   bench [ARGS]     measure against llama.cpp; see docs/measuring.md
   servers          build the llama-server that the bridges are tested against (minutes, once)
@@ -37,6 +39,7 @@ fn main() -> Result<()> {
         "test" => test::test(&rest),
         "check" => check::check(),
         "plugins" => build::plugins(rest.iter().any(|arg| arg == "--pin")),
+        "ledger" => ledger::ledger(&rest),
         "dist" => build::dist(true).map(|_| ()),
         "bench" => bench::run(&rest),
         "servers" => servers::llama_server().map(|binary| println!("{}", binary.display())),

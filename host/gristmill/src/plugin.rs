@@ -7,7 +7,10 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Subcommand, ValueEnum};
-use gristmill_ledger::{Ledger, Pin, sha256};
+use gristmill_ledger::{
+    Date, Draft, Granted, Inspected, Keeper, Ledger, Pin, Plan, Rules, Terms, Unserved, contract,
+    grant_digest, keys::Keys, source::OneFile,
+};
 use gristmill_sandbox::inspect;
 
 use crate::compose::Places;
@@ -69,8 +72,9 @@ pub(crate) fn plugin(places: &Places, command: Command) -> Result<()> {
         Command::Pin { ledger, name, version, files } => {
             ensure!(name.is_none() || files.len() == 1, "--name is for one file");
             let ledger = ledger.unwrap_or_else(|| places.ledger.clone());
+            let mut keeper = Keeper::open(&ledger, None)?;
             for file in &files {
-                pin(&ledger, file, name.as_deref(), version.as_deref())?;
+                pin(&mut keeper, places, &ledger, file, name.as_deref(), version.as_deref())?;
             }
             Ok(())
         }
@@ -92,38 +96,60 @@ fn show(file: &Path) -> Result<()> {
     Ok(())
 }
 
-fn pin(ledger: &Path, file: &Path, name: Option<&str>, version: Option<&str>) -> Result<()> {
+/// Pins a component: at once in a ledger that asks for no signatures, else as a candidate.
+fn pin(
+    keeper: &mut Keeper,
+    places: &Places,
+    ledger: &Path,
+    file: &Path,
+    name: Option<&str>,
+    version: Option<&str>,
+) -> Result<()> {
     let bytes = read(file)?;
-    let inspection = inspect(&bytes).with_context(|| file.display().to_string())?;
+    let found = inspect(&bytes).with_context(|| file.display().to_string())?;
+    let inspected =
+        Inspected { kind: found.kind, contract: found.contract, imports: found.imports };
     let name = name.map_or_else(|| name_of(file), |name| Ok(name.to_owned()))?;
-    let known = Ledger::open(ledger)?;
-    let previous = known.pin(&name);
-    if previous.is_some_and(|pin| pin.verify(&bytes).is_ok() && pin.imports == inspection.imports) {
+    let (file_name, worlds) = (file_name(file)?, contract::worlds());
+    let grant = grant_digest(&places.policies, &name, inspected.kind)?;
+    let draft = Draft {
+        version,
+        original: Some(&file_name),
+        worlds: &worlds,
+        grant: grant.clone(),
+        ..Draft::new(&name, &file_name, &bytes, &inspected)
+    };
+    let pin = keeper.draft(&draft)?;
+    let same = |known: &Pin| {
+        known.verify(&bytes).is_ok()
+            && known.imports == pin.imports
+            && known.version == pin.version
+            && (&known.grant, &known.world_digest) == (&pin.grant, &pin.world_digest)
+    };
+    let standing = keeper.standing(&name).pin;
+    let in_force = keeper.in_force(&name)?;
+    if in_force.is_some_and(|known| Some(&known.digest) == standing.as_ref() && same(&known.pin)) {
         return Ok(());
     }
-    let pin = Pin {
-        name: name.clone(),
-        kind: inspection.kind,
-        version: version
-            .map(str::to_owned)
-            .or_else(|| previous.map(|pin| pin.version.clone()))
-            .unwrap_or_else(|| "0.1.0".to_owned()),
-        contract: inspection.contract,
-        world: inspection.kind.world().to_owned(),
-        file: file_name(file)?,
-        sha256: sha256(&bytes),
-        size: bytes.len() as u64,
-        sequence: previous.map_or(1, |pin| pin.sequence + 1),
-        imports: inspection.imports,
+    if Keys::open(ledger)?.threshold > 0 {
+        let candidate = keeper.propose(&pin)?;
+        println!("proposed {name} {}: {}", pin.digest(), candidate.display());
+        return Ok(());
+    }
+    let text = pin.to_toml().map_err(anyhow::Error::msg)?;
+    // Whoever loads it holds its imports against the grant.
+    let grant = Granted { digest: grant, allows: &|_| true };
+    let terms = Terms {
+        source: &OneFile(file.to_owned()),
+        grant: &grant,
+        worlds: &worlds,
+        rules: &Rules::developer(),
+        now: Date::now(),
+        by: "plugin pin",
     };
-    let folder = ledger.join("pins");
-    fs::create_dir_all(&folder)?;
-    let target = folder.join(format!("{name}.toml"));
-    let temporary = target.with_extension("new");
-    fs::write(&temporary, pin.to_toml().map_err(anyhow::Error::msg)?)
-        .and_then(|()| fs::rename(&temporary, &target))
-        .with_context(|| format!("cannot write {}", target.display()))?;
-    println!("pinned {name} {}", pin.digest());
+    let plan = Plan { name: &name, text: &text, terms };
+    let changed = keeper.promote(&plan, &mut Unserved(inspected))?;
+    println!("pinned {name} {}", changed.pin.digest());
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use gristmill_core::request::{Prompt, Request};
-use gristmill_ledger::{Pin, sha256};
+use gristmill_ledger::Pin;
 use gristmill_policies::{Grant, Kind, Limits};
 use gristmill_sandbox::{Backend, Sandbox, SandboxConfig, Services, inspect};
 
@@ -36,18 +36,8 @@ fn each(what: &str, time: Duration, n: u32, unit: &str) {
 async fn main() -> Result<(), Box<dyn Error>> {
     let bytes = gristmill_testing::guests::guest("hostile")?;
     let found = inspect(&bytes)?;
-    let pin = Pin {
-        name: "hostile".into(),
-        kind: found.kind,
-        version: "0.1.0".into(),
-        contract: found.contract,
-        world: found.kind.world().into(),
-        file: "hostile.wasm".into(),
-        sha256: sha256(&bytes),
-        size: found.size,
-        sequence: 1,
-        imports: found.imports,
-    };
+    let pin =
+        Pin::first("hostile", "hostile.wasm", &bytes, found.kind, found.contract, found.imports);
     let mut grant = Grant::none(Kind::Backend);
     grant.imports = [
         "gristmill:contract/*",

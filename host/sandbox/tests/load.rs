@@ -25,18 +25,8 @@ fn load(sandbox: &Sandbox, bytes: &[u8], pin: &Pin, grant: &Grant) -> Result<(),
 
 /// A pin for bytes that are not a plugin.
 fn forced(bytes: &[u8], kind: Kind, imports: &[&str]) -> Pin {
-    Pin {
-        name: "forced".into(),
-        kind,
-        version: "0.1.0".into(),
-        contract: "0.1".into(),
-        world: kind.world().into(),
-        file: "forced.wasm".into(),
-        sha256: sha256(bytes),
-        size: bytes.len() as u64,
-        sequence: 1,
-        imports: imports.iter().map(|&name| name.to_owned()).collect(),
-    }
+    let imports = imports.iter().map(|&name| name.to_owned()).collect();
+    Pin::first("forced", "forced.wasm", bytes, kind, "0.1", imports)
 }
 
 /// The code with which a hand-written component is refused under a pin that lists these imports.

@@ -20,7 +20,7 @@ use gristmill_core::{
     event::Event,
     request::{Prompt, Request},
 };
-use gristmill_ledger::{Kind, Pin, sha256};
+use gristmill_ledger::{Kind, Pin};
 use gristmill_policies::Grant;
 use gristmill_sandbox::{Backend, Sandbox, SandboxConfig, Services, inspect};
 use gristmill_testing::guests;
@@ -30,18 +30,8 @@ use support::{Fake, Step, client_of, granted, send};
 fn backend(sandbox: &Sandbox, fake: &Fake) -> Arc<dyn Backend> {
     let bytes = guests::guest("hostile").unwrap();
     let found = inspect(&bytes).unwrap();
-    let pin = Pin {
-        name: "hostile".into(),
-        kind: found.kind,
-        version: "0.1.0".into(),
-        contract: found.contract,
-        world: found.kind.world().into(),
-        file: "hostile.wasm".into(),
-        sha256: sha256(&bytes),
-        size: bytes.len() as u64,
-        sequence: 1,
-        imports: found.imports,
-    };
+    let pin =
+        Pin::first("hostile", "hostile.wasm", &bytes, found.kind, found.contract, found.imports);
     let everything = [
         "gristmill:contract/*",
         "wasi:cli/*",

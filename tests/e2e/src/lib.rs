@@ -17,7 +17,7 @@ use gristmill_core::{
     event::{Event, TokenInfo},
     request::{Constraint, Message, Prompt, Request, Role, Tool, ToolChoice},
 };
-use gristmill_ledger::{Kind, Pin, sha256};
+use gristmill_ledger::{Kind, Pin};
 use gristmill_policies::Grant;
 use gristmill_sandbox::{Backend, Sandbox, SandboxConfig, Services, inspect};
 use gristmill_testing::components;
@@ -49,18 +49,7 @@ impl Bridge {
         let file = format!("gristmill_backend_{}.wasm", kind.replace('-', "_"));
         let bytes = fs::read(components::components().unwrap().join(&file)).unwrap();
         let found = inspect(&bytes).unwrap();
-        let pin = Pin {
-            name: kind.into(),
-            kind: found.kind,
-            version: "0.1.0".into(),
-            contract: found.contract,
-            world: found.kind.world().into(),
-            file,
-            sha256: sha256(&bytes),
-            size: bytes.len() as u64,
-            sequence: 1,
-            imports: found.imports,
-        };
+        let pin = Pin::first(kind, file, &bytes, found.kind, found.contract, found.imports);
         assert_eq!(pin.kind, Kind::Backend);
         let grant = components::root().join(format!("policies/grants/{kind}.toml"));
         let grant = Grant::parse(&fs::read_to_string(grant).unwrap()).unwrap();

@@ -10,7 +10,7 @@
 use std::fs;
 
 use gristmill_core::program::Families;
-use gristmill_ledger::{Pin, sha256};
+use gristmill_ledger::Pin;
 use gristmill_models::Gguf;
 use gristmill_policies::Grant;
 use gristmill_reference::families::{Native, root};
@@ -34,18 +34,8 @@ fn loaded(sandbox: &Sandbox) -> Vec<FamilyPlugin> {
         };
         let bytes = fs::read(root().join("target/plugins").join(&file)).unwrap();
         let found = inspect(&bytes).unwrap();
-        let pin = Pin {
-            name: name.replace('_', "-"),
-            kind: found.kind,
-            version: "0.1.0".into(),
-            contract: found.contract,
-            world: found.kind.world().into(),
-            file: file.clone(),
-            sha256: sha256(&bytes),
-            size: bytes.len() as u64,
-            sequence: 1,
-            imports: found.imports,
-        };
+        let name = name.replace('_', "-");
+        let pin = Pin::first(name, &file, &bytes, found.kind, found.contract, found.imports);
         families.push(sandbox.load_family(&bytes, &pin, &grant).unwrap());
     }
     families

@@ -22,7 +22,7 @@ use gristmill_core::{
     request::{EmbedRequest, Embeddings, Message, Prompt, Ranked, Request, RerankRequest, Tool},
 };
 use gristmill_engine::runtime;
-use gristmill_ledger::{Kind, Pin, sha256};
+use gristmill_ledger::{Kind, Pin};
 use gristmill_policies::{Grant, Limits, Upstream};
 use gristmill_sandbox::{Backend, Sandbox, SandboxConfig, Services, inspect};
 use gristmill_testing::guests;
@@ -54,18 +54,7 @@ pub fn guest(name: &str) -> Vec<u8> {
 /// The pin that approves these bytes as they are.
 pub fn pin(name: &str, bytes: &[u8]) -> Pin {
     let found = inspect(bytes).unwrap();
-    Pin {
-        name: name.into(),
-        kind: found.kind,
-        version: "0.1.0".into(),
-        contract: found.contract,
-        world: found.kind.world().into(),
-        file: format!("{name}.wasm"),
-        sha256: sha256(bytes),
-        size: bytes.len() as u64,
-        sequence: 1,
-        imports: found.imports,
-    }
+    Pin::first(name, format!("{name}.wasm"), bytes, found.kind, found.contract, found.imports)
 }
 
 /// A grant of every import, with these limits.

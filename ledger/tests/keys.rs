@@ -1,0 +1,106 @@
+//! Secret keys stay secret, and what counts as approval is said in one file.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests may fail loudly"
+)]
+
+mod common;
+
+use std::{fs, os::unix::fs::PermissionsExt as _};
+
+use common::{Home, NAME, seed};
+use gristmill_ledger::{
+    Pin,
+    keys::{self, Key, Keys},
+    revoked::Revoked,
+};
+
+#[test]
+fn a_new_key_is_for_its_owner_alone_is_never_written_over_and_never_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("release.key");
+    let key = keys::keygen(&path, "release").unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let secret = keys::secret(&path).unwrap();
+    assert_eq!(Key::of("release", &secret), key);
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(!format!("{key:?}{secret:?}").contains(text.trim()));
+    assert_eq!(keys::keygen(&path, "release").unwrap_err().code(), "ledger-unwritable");
+    assert_eq!(fs::read_to_string(&path).unwrap(), text);
+    let other = keys::keygen(&folder.path().join("other.key"), "other").unwrap();
+    assert_ne!(other.public, key.public);
+}
+
+#[test]
+fn a_key_that_others_may_read_is_not_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("release.key");
+    keys::keygen(&path, "release").unwrap();
+    for mode in [0o640, 0o604, 0o660, 0o644] {
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        let error = keys::secret(&path).unwrap_err();
+        assert_eq!(error.code(), "key-exposed");
+        assert!(error.to_string().contains(&format!("{mode:o}")), "{error}");
+    }
+}
+
+#[test]
+fn keys_that_cannot_be_are_refused() {
+    let key = |number| Key::of(format!("key {number}"), &seed(number));
+    let weak = Key { name: "weak".into(), public: format!("01{}", "0".repeat(62)) };
+    let short = Key { name: "short".into(), public: "0707".into() };
+    for (threshold, list, word) in [
+        (1, vec![], "0 keys"),
+        (3, vec![key(1), key(2)], "2 keys"),
+        (1, vec![key(1), key(1)], "twice"),
+        (1, vec![weak], "public key"),
+        (1, vec![short], "public key"),
+    ] {
+        let error = Keys { threshold, keys: list }.to_toml().unwrap_err();
+        assert!(error.contains(word), "{word}: {error}");
+    }
+    let good = Keys { threshold: 1, keys: vec![key(1)] };
+    let text = good.to_toml().unwrap();
+    assert_eq!(Keys::parse(&text).unwrap(), good);
+    for (from, to, word) in
+        [("threshold = 1", "threshold = 0", "seal"), ("seal = ", "zeal = ", "seal")]
+    {
+        let error = Keys::parse(&text.replace(from, to)).unwrap_err();
+        assert!(error.contains(word), "{error}");
+    }
+}
+
+#[test]
+fn a_ledger_without_keys_approves_nothing_and_a_new_one_says_that_it_asks_for_none() {
+    let home = Home::unsigned();
+    fs::remove_file(home.ledger().join("keys.toml")).unwrap();
+    drop(home.keeper());
+    assert_eq!(Keys::open(&home.ledger()).unwrap(), Keys::default());
+    fs::remove_file(home.ledger().join("keys.toml")).unwrap();
+    // It has a log by now, so it is none that is new.
+    drop(home.keeper());
+    assert_eq!(Keys::open(&home.ledger()).unwrap_err().code(), "invalid-keys");
+    assert_eq!(home.faults(), ["invalid-keys"]);
+}
+
+#[test]
+fn several_sign_one_candidate_one_after_another() {
+    let home = Home::signed();
+    let mut keeper = home.keeper();
+    let pin = home.draft(&keeper, b"first");
+    assert_eq!(keeper.sign(NAME, &seed(1)).unwrap_err().code(), "no-candidate");
+    let path = keeper.propose(&pin).unwrap();
+    let keys = Keys::open(&home.ledger()).unwrap();
+    let counted = |pin: &Pin| keys.verify(pin, &Revoked::default()).ok();
+    let once = keeper.sign(NAME, &seed(1)).unwrap();
+    assert_eq!(counted(&once), None);
+    assert_eq!(counted(&keeper.sign(NAME, &seed(1)).unwrap()), None, "a key counts once");
+    let twice = keeper.sign(NAME, &seed(3)).unwrap();
+    assert_eq!((counted(&twice), twice.signatures.len()), (Some(2), 2));
+    let text = fs::read_to_string(&path).unwrap();
+    home.promote(&mut keeper, &text, &mut common::Told::default()).unwrap();
+    assert!(!path.exists(), "a candidate that is in force is none any more");
+}
