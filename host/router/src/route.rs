@@ -1,36 +1,34 @@
 //! A name becomes a model, a model becomes a plan, a plan becomes an answer that says who gave it.
 
-use std::{
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::sync::Arc;
 
-use futures_util::future::join_all;
 use gristmill_core::{
     Error, Result,
-    capability::{Claim, ModelInfo, Support},
-    event::Event,
-    request::{
-        EmbedRequest, Embeddings, Part, Prompt, Ranked, Reasoning, Request, RerankRequest,
-        ToolChoice,
-    },
+    capability::ModelInfo,
+    request::{EmbedRequest, Embeddings, Ranked, Request, RerankRequest},
 };
-use gristmill_engine::runtime::Loaded;
-use gristmill_sandbox::backend::{Backend, Generation as Running};
+use gristmill_sandbox::backend::Backend;
 
 use crate::{
     blocks::Known,
-    keep::{Expiry, KeepAlive, KeepConfig, Keeper, Lease},
-    live::{Backends, Generation, LISTING_FRESH, Limits, Slot, Source},
-    models::{Card, Models, Progress, Record, Residency},
+    keep::{KeepAlive, KeepConfig, Keeper, Lease},
+    live::{Backends, Limits, Slot, Source},
+    models::{Models, Record, Residency},
     name,
-    queue::Permit,
 };
 
+mod answer;
+mod catalogue;
+mod checks;
 mod kept;
+mod plan;
 
-/// Longest wait for a back-end's word on whether it is ready.
-const HEALTH_PATIENCE: Duration = Duration::from_secs(2);
+pub use answer::Answer;
+use answer::Held;
+pub use catalogue::Resident;
+pub use checks::{Check, Load};
+use plan::needs;
+pub use plan::{Plan, Provenance};
 
 /// What the router is told at the start.
 #[derive(Debug, Clone, Default)]
@@ -46,221 +44,6 @@ pub struct Router {
     residency: Arc<dyn Residency>,
     keeper: Keeper,
     known: Known,
-}
-
-/// Who answers: exactly this model on exactly this component.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Provenance {
-    /// Canonical model id.
-    pub model: String,
-    /// Name of the back-end.
-    pub backend: String,
-    /// `sha256:…` of its component.
-    pub digest: String,
-    /// Which installation under that name.
-    pub generation: u64,
-}
-
-impl Provenance {
-    /// A bridge names itself by its kind, in the detail `backend`; what the operator calls the
-    /// back-end takes its place.
-    fn naming(&self, mut error: Error) -> Error {
-        let told = error.details.iter_mut().find(|(name, _)| name == "backend");
-        if let Some((_, told)) = told
-            && *told != self.backend
-        {
-            told.clone_from(&self.backend);
-            error.message = format!("back-end {}: {}", self.backend, error.message);
-        }
-        error
-    }
-}
-
-/// One model on one back-end, chosen and not yet asked.
-pub struct Plan {
-    slot: Arc<Slot>,
-    generation: Arc<Generation>,
-    info: ModelInfo,
-    keep: Option<KeepAlive>,
-    /// Who answered, where a block let an alternative do it.
-    instead: OnceLock<Provenance>,
-}
-
-impl Plan {
-    fn new(
-        slot: &Arc<Slot>,
-        generation: Arc<Generation>,
-        info: ModelInfo,
-        keep: Option<KeepAlive>,
-    ) -> Self {
-        Self { slot: Arc::clone(slot), generation, info, keep, instead: OnceLock::new() }
-    }
-
-    /// Who will answer; after the answer has begun, who does.
-    #[must_use]
-    pub fn provenance(&self) -> Provenance {
-        if let Some(instead) = self.instead.get() {
-            return instead.clone();
-        }
-        Provenance {
-            model: self.info.id.clone(),
-            backend: self.slot.name.clone(),
-            digest: self.generation.digest.clone(),
-            generation: self.generation.number,
-        }
-    }
-
-    /// What the model is.
-    #[must_use]
-    pub fn info(&self) -> &ModelInfo {
-        &self.info
-    }
-
-    /// The component that will answer.
-    #[must_use]
-    pub fn backend(&self) -> &Arc<dyn Backend> {
-        &self.generation.backend
-    }
-
-    /// What is claimed for a capability: the model's word, else the back-end's, else nothing.
-    #[must_use]
-    pub fn claim(&self, capability: &str) -> Option<&Claim> {
-        let claims = [&self.info.claims, &self.generation.descriptor.claims];
-        claims.into_iter().flatten().find(|claim| claim.name == capability)
-    }
-
-    /// Refuses what the model or the back-end has declared it cannot do. What nobody has declared
-    /// is the back-end's to refuse.
-    ///
-    /// # Errors
-    /// `unsupported` with the details `field` and `capability`.
-    pub fn check(&self, request: &Request) -> Result<()> {
-        needs(request)
-            .into_iter()
-            .try_for_each(|(capability, field, noun)| self.offers(capability, field, noun))
-    }
-
-    /// Refuses one capability, if it was declared impossible.
-    fn offers(&self, capability: &str, field: &str, noun: &str) -> Result<()> {
-        let reason = match self.claim(capability).map(|claim| &claim.support) {
-            Some(Support::Unsupported(reason)) => format!(": {}", reason.detail),
-            Some(Support::Unknown) => ": nobody knows whether it works".to_owned(),
-            _ => return Ok(()),
-        };
-        Err(Error::unsupported(format!("\"{}\" does not support {noun}{reason}", self.info.id))
-            .with("field", field)
-            .with("capability", capability))
-    }
-}
-
-/// The capabilities a request needs: name, the field that needs it, and a noun for the message.
-fn needs(request: &Request) -> Vec<(&'static str, &'static str, &'static str)> {
-    let mut needs = vec![("inference.text", "model", "generating text")];
-    if !request.tools.is_empty() && request.tool_choice != ToolChoice::None {
-        needs.push(("tools.calling", "tools", "tools"));
-    }
-    if request.constraint.is_some() {
-        needs.push((
-            "structured_output",
-            "response_format",
-            "structured output (format, response_format)",
-        ));
-    }
-    if request.logprobs.is_some() {
-        needs.push(("logprobs", "logprobs", "log probabilities"));
-    }
-    if matches!(request.reasoning, Reasoning::On | Reasoning::Effort(_)) {
-        needs.push(("reasoning.control", "think", "thinking"));
-    }
-    if let Prompt::Chat(messages) = &request.prompt {
-        let parts = || messages.iter().flat_map(|message| &message.content);
-        if parts().any(|part| matches!(part, Part::Image(_))) {
-            needs.push(("multimodal.vision", "images", "images"));
-        }
-        if parts().any(|part| matches!(part, Part::Audio(_))) {
-            needs.push(("multimodal.audio", "input_audio", "audio"));
-        }
-    }
-    needs
-}
-
-/// An answer under way. Dropping it stops the work, gives the place in the queue to the next and
-/// starts the model's keep-alive time, in this order.
-pub struct Answer {
-    running: Option<Box<dyn Running>>,
-    provenance: Provenance,
-    queued: Duration,
-    held: Option<Held>,
-}
-
-/// Dropped in this order.
-struct Held {
-    _permit: Permit,
-    _lease: Option<Lease>,
-    _generation: Arc<Generation>,
-}
-
-impl Answer {
-    /// Who answers.
-    #[must_use]
-    pub fn provenance(&self) -> &Provenance {
-        &self.provenance
-    }
-
-    /// Waits for at least one event and returns at most `max`; `None`: finished. What the answer
-    /// held is free as soon as it has ended, well or badly.
-    ///
-    /// # Errors
-    /// The failure that ended the answer; nothing follows it.
-    pub async fn next(&mut self, max: u32) -> Result<Option<Vec<Event>>> {
-        let Some(running) = self.running.as_mut() else { return Ok(None) };
-        let mut result = running.next(max).await;
-        if let Ok(Some(events)) = &mut result {
-            for event in events {
-                if let Event::Timings(timings) = event {
-                    let queued = u64::try_from(self.queued.as_micros()).unwrap_or(u64::MAX);
-                    timings.queue = timings.queue.saturating_add(queued);
-                }
-            }
-        } else {
-            self.running = None;
-            self.held = None;
-        }
-        result.map_err(|error| self.provenance.naming(error))
-    }
-}
-
-/// A model that is in memory.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Resident {
-    /// Sizes and activity.
-    pub loaded: Loaded,
-    /// What the store knows of it.
-    pub record: Option<Record>,
-    /// When it will go.
-    pub expiry: Expiry,
-}
-
-/// How much there is to do at one back-end.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Load {
-    /// Its name.
-    pub backend: String,
-    /// Answers running.
-    pub active: usize,
-    /// Requests waiting.
-    pub waiting: usize,
-}
-
-/// Whether one part can serve.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Check {
-    /// The part.
-    pub name: String,
-    /// Yes or no.
-    pub ready: bool,
-    /// A sentence.
-    pub detail: String,
 }
 
 impl Router {
@@ -472,171 +255,6 @@ impl Router {
             .then(|| self.keeper.begin(&plan.info.id, keep, plan.keep))
     }
 
-    /// Every model that can be asked for: the store's, if a live back-end serves stored models,
-    /// then each back-end's own. A model whose name an earlier back-end answers to is listed as
-    /// `NAME/model`, by which it can be asked for. A back-end that cannot be asked is left out and
-    /// named by [`Router::unreachable`].
-    ///
-    /// # Errors
-    /// The store's own error.
-    pub async fn catalogue(&self) -> Result<Vec<Record>> {
-        let slots = self.backends.slots();
-        let mut records: Vec<Record> = Vec::new();
-        if let Some(slot) = slots.iter().find(|slot| slot.source == Source::Store) {
-            records = self.models.list().await?;
-            let generation = slot.current();
-            for record in &mut records {
-                record.info = self.judged(&generation, std::mem::take(&mut record.info)).await;
-            }
-        }
-        let listed: Vec<_> = slots.iter().filter(|slot| slot.source == Source::Listed).collect();
-        // All at once: servers that are down are waited for together.
-        let lists = join_all(
-            listed.iter().map(|slot| async { slot.current().models(LISTING_FRESH).await }),
-        );
-        for (slot, models) in listed.iter().zip(lists.await) {
-            match models {
-                Ok(models) => {
-                    let generation = slot.current();
-                    for info in models {
-                        let mut info = self.judged(&generation, info).await;
-                        let key = name::fold(&info.id);
-                        if records.iter().any(|known| answers_to(&known.info, &key)) {
-                            info.id = format!("{}/{}", slot.name, info.id);
-                            info.names.clear();
-                        }
-                        records.push(Record { info, ..Record::default() });
-                    }
-                }
-                Err(error) => {
-                    tracing::warn!(backend = slot.name, code = %error.code, "cannot list models");
-                }
-            }
-        }
-        Ok(records)
-    }
-
-    /// Back-ends that could not be asked for their models the last time, and why.
-    #[must_use]
-    pub fn unreachable(&self) -> Vec<(String, Error)> {
-        let slots = self.backends.slots();
-        let failed = |slot: &Arc<Slot>| Some((slot.name.clone(), slot.current().failure()?));
-        slots.iter().filter_map(failed).collect()
-    }
-
-    /// Everything about one model.
-    ///
-    /// # Errors
-    /// As [`Router::resolve`] and [`Models::show`].
-    pub async fn show(&self, asked: &str) -> Result<Card> {
-        let plan = self.resolve(asked).await?;
-        match plan.slot.source {
-            Source::Store => {
-                let mut card = self.models.show(&plan.info.id).await?;
-                card.record.info = self.judged(&plan.generation, card.record.info).await;
-                Ok(card)
-            }
-            Source::Listed => Ok(Card {
-                record: Record { info: plan.info, ..Record::default() },
-                ..Card::default()
-            }),
-        }
-    }
-
-    /// Fetches a model into the store.
-    ///
-    /// # Errors
-    /// As [`Models::pull`].
-    pub async fn pull(&self, name: &str, progress: Progress) -> Result<Record> {
-        name::key(name)?;
-        self.models.pull(name, progress).await
-    }
-
-    /// Removes a stored name, and the model from memory when it was its last one.
-    ///
-    /// # Errors
-    /// As [`Models::remove`].
-    pub async fn remove(&self, asked: &str) -> Result<()> {
-        let key = name::key(asked)?;
-        let record = self.stored(&key).await?.ok_or_else(|| missing(asked))?;
-        self.models.remove(spelling(&record.info, &key)).await?;
-        if self.stored(&name::fold(&record.info.id)).await?.is_none() {
-            self.keeper.unload(&record.info.id).await;
-        }
-        Ok(())
-    }
-
-    /// Gives a stored model one more name.
-    ///
-    /// # Errors
-    /// As [`Models::copy`].
-    pub async fn copy(&self, source: &str, destination: &str) -> Result<()> {
-        let key = name::key(source)?;
-        name::key(destination)?;
-        let record = self.stored(&key).await?.ok_or_else(|| missing(source))?;
-        self.models.copy(spelling(&record.info, &key), destination.trim()).await
-    }
-
-    /// What is in memory, the longest-lived first.
-    ///
-    /// # Errors
-    /// The store's own error.
-    pub async fn residents(&self) -> Result<Vec<Resident>> {
-        let records = self.models.list().await?;
-        let mut residents: Vec<_> = self
-            .residency
-            .loaded()
-            .into_iter()
-            .map(|loaded| Resident {
-                record: records.iter().find(|record| record.info.id == loaded.id).cloned(),
-                // Loaded by other hands than the router's: nobody will let go of it.
-                expiry: self.keeper.expiry(&loaded.id).unwrap_or(Expiry::Never),
-                loaded,
-            })
-            .collect();
-        residents.sort_by_key(|resident| match resident.expiry {
-            Expiry::Never => None,
-            Expiry::At(time) => Some(std::cmp::Reverse(time)),
-        });
-        Ok(residents)
-    }
-
-    /// Running and waiting, by back-end.
-    #[must_use]
-    pub fn load_now(&self) -> Vec<Load> {
-        let slots = self.backends.slots();
-        slots
-            .iter()
-            .map(|slot| {
-                let (active, waiting) = slot.load();
-                Load { backend: slot.name.clone(), active, waiting }
-            })
-            .collect()
-    }
-
-    /// Asks every back-end whether it can serve. No back-end is not ready.
-    pub async fn checks(&self) -> Vec<Check> {
-        let mut checks = Vec::new();
-        for slot in self.backends.slots().iter() {
-            let generation = slot.current();
-            let health = tokio::time::timeout(HEALTH_PATIENCE, generation.backend.health()).await;
-            let (ready, detail) = match health {
-                Ok(Ok(readiness)) => (readiness.ready, readiness.detail),
-                Ok(Err(error)) => (false, error.to_string()),
-                Err(_) => (false, format!("no answer within {HEALTH_PATIENCE:?}")),
-            };
-            checks.push(Check { name: format!("backend {}", slot.name), ready, detail });
-        }
-        if checks.is_empty() {
-            checks.push(Check {
-                name: "backends".to_owned(),
-                ready: false,
-                detail: "none is live".to_owned(),
-            });
-        }
-        checks
-    }
-
     async fn stored(&self, key: &str) -> Result<Option<Record>> {
         let records = self.models.list().await?;
         Ok(records.into_iter().find(|record| answers_to(&record.info, key)))
@@ -657,11 +275,6 @@ async fn look_up(slot: &Arc<Slot>, key: &str, stored: Option<&Record>) -> Result
 
 fn answers_to(info: &ModelInfo, key: &str) -> bool {
     name::fold(&info.id) == key || info.names.iter().any(|name| name::fold(name) == key)
-}
-
-/// The name as the store spells it.
-fn spelling<'a>(info: &'a ModelInfo, key: &str) -> &'a str {
-    info.names.iter().find(|name| name::fold(name) == key).unwrap_or(&info.id)
 }
 
 fn missing(asked: &str) -> Error {
