@@ -2,32 +2,32 @@
 
 use std::sync::Arc;
 
-use gristmill_core::{
-    Error, Result,
-    capability::ModelInfo,
-    request::{EmbedRequest, Embeddings, Ranked, Request, RerankRequest},
-};
-use gristmill_sandbox::backend::Backend;
+use gristmill_core::{Error, Result, capability::ModelInfo};
 
 use crate::{
     blocks::Known,
-    keep::{KeepAlive, KeepConfig, Keeper, Lease},
-    live::{Backends, Limits, Slot, Source},
+    generation::Generation,
+    keep::{KeepConfig, Keeper},
+    live::{Backends, Slot, Source},
     models::{Models, Record, Residency},
     name,
+    swap::Strikes,
 };
 
 mod answer;
+mod ask;
 mod catalogue;
 mod checks;
+mod explain;
 mod kept;
 mod plan;
+mod swaps;
 
 pub use answer::Answer;
-use answer::Held;
+pub use ask::Answered;
 pub use catalogue::Resident;
 pub use checks::{Check, Load};
-use plan::needs;
+pub use explain::{Condition, Considered, Explanation};
 pub use plan::{Plan, Provenance};
 
 /// What the router is told at the start.
@@ -35,11 +35,13 @@ pub use plan::{Plan, Provenance};
 pub struct RouterConfig {
     /// How long models stay in memory.
     pub keep: KeepConfig,
+    /// How many faults put a component in quarantine.
+    pub strikes: Strikes,
 }
 
 /// Live back-ends, the store, and the time models stay in memory.
 pub struct Router {
-    backends: Backends,
+    backends: Arc<Backends>,
     models: Arc<dyn Models>,
     residency: Arc<dyn Residency>,
     keeper: Keeper,
@@ -55,27 +57,14 @@ impl Router {
         residency: Arc<dyn Residency>,
     ) -> Self {
         let keeper = Keeper::new(Arc::clone(&residency), config.keep);
-        Self { backends: Backends::default(), models, residency, keeper, known: Known::default() }
+        let backends = Arc::new(Backends::new(config.strikes));
+        Self { backends, models, residency, keeper, known: Known::default() }
     }
 
     /// The same router, which keeps to these blocks and this evidence.
     #[must_use]
     pub fn with_known(self, known: Known) -> Self {
         Self { known, ..self }
-    }
-
-    /// Makes a component what answers under a name; its generation number.
-    ///
-    /// # Errors
-    /// As [`Backends::install`].
-    pub async fn install(
-        &self,
-        name: &str,
-        source: Source,
-        limits: Limits,
-        backend: Arc<dyn Backend>,
-    ) -> Result<u64> {
-        self.backends.install(name, source, limits, backend).await
     }
 
     /// The live back-ends.
@@ -101,19 +90,22 @@ impl Router {
         });
         if let Some((slot, key)) = named {
             let stored = self.stored(&key).await?;
-            if let Some(plan) = look_up(slot, &key, stored.as_ref()).await? {
+            let found = look_up(slot, slot.current(), &key, stored.as_ref()).await;
+            if let Some(plan) = found? {
                 return Ok(self.less(plan).await);
             }
         }
         let mut failure = None;
         let stored = self.stored(&key).await?;
         for slot in slots.iter() {
-            match look_up(slot, &key, stored.as_ref()).await {
+            let generation = slot.current();
+            match look_up(slot, Arc::clone(&generation), &key, stored.as_ref()).await {
                 Ok(Some(plan)) => return Ok(self.less(plan).await),
                 Ok(None) => {}
                 Err(error) => {
                     tracing::warn!(backend = slot.name, code = %error.code, "cannot list models");
-                    if slot.current().had(|info| answers_to(info, &key)) {
+                    self.backends.fault(&generation.digest, &error);
+                    if generation.had(|info| answers_to(info, &key)) {
                         return Err(error);
                     }
                     failure = Some(error);
@@ -129,141 +121,19 @@ impl Router {
         }))
     }
 
-    /// Starts an answer.
-    ///
-    /// # Errors
-    /// As [`Plan::check`]; `blocked`; `busy`; the back-end's own error.
-    pub async fn generate(
-        &self,
-        plan: &Plan,
-        mut request: Request,
-        keep: Option<KeepAlive>,
-    ) -> Result<Answer> {
-        plan.check(&request)?;
-        let needs: Vec<_> =
-            needs(&request).into_iter().map(|(capability, ..)| capability).collect();
-        let other = self.unblocked(plan, &needs).await?;
-        let plan = other.as_ref().unwrap_or(plan);
-        plan.check(&request)?;
-        request.model.clone_from(&plan.info.id);
-        let lease = self.lease(plan, keep);
-        let permit = plan.slot.queue(&plan.info.id).admit().await?;
-        let running = plan.generation.backend.generate(request).await;
-        let running = running.map_err(|error| plan.provenance().naming(error))?;
-        Ok(Answer {
-            running: Some(running),
-            provenance: plan.provenance(),
-            queued: permit.waited(),
-            held: Some(Held {
-                _permit: permit,
-                _lease: lease,
-                _generation: Arc::clone(&plan.generation),
-            }),
-        })
-    }
-
-    /// One vector per text.
-    ///
-    /// # Errors
-    /// `busy`; the back-end's own error; `upstream-error` when the numbers are not what was asked.
-    pub async fn embed(
-        &self,
-        plan: &Plan,
-        mut request: EmbedRequest,
-        keep: Option<KeepAlive>,
-    ) -> Result<Embeddings> {
-        let other = self.unblocked(plan, &["embeddings"]).await?;
-        let plan = other.as_ref().unwrap_or(plan);
-        plan.uncontradicted("embeddings")?;
-        request.model.clone_from(&plan.info.id);
-        let _lease = self.lease(plan, keep);
-        let _permit = plan.slot.queue(&plan.info.id).admit().await?;
-        let answer = plan.generation.backend.embed(request).await;
-        answer.map_err(|error| plan.provenance().naming(error))
-    }
-
-    /// Documents by relevance, best first.
-    ///
-    /// # Errors
-    /// As [`Plan::check`]; `busy`; the back-end's own error.
-    pub async fn rerank(&self, plan: &Plan, mut request: RerankRequest) -> Result<Vec<Ranked>> {
-        let other = self.unblocked(plan, &["reranking"]).await?;
-        let plan = other.as_ref().unwrap_or(plan);
-        plan.offers("reranking", "model", "reranking")?;
-        request.model.clone_from(&plan.info.id);
-        let _lease = self.lease(plan, None);
-        let _permit = plan.slot.queue(&plan.info.id).admit().await?;
-        plan.generation.backend.rerank(request).await
-    }
-
-    /// Tokens of a text. `special`: spellings of special tokens become those tokens.
-    ///
-    /// # Errors
-    /// The back-end's own error.
-    pub async fn tokenize(&self, plan: &Plan, text: &str, special: bool) -> Result<Vec<u32>> {
-        let _lease = self.lease(plan, None);
-        plan.generation.backend.tokenize(&plan.info.id, text, special).await
-    }
-
-    /// The bytes that tokens stand for.
-    ///
-    /// # Errors
-    /// The back-end's own error.
-    pub async fn detokenize(&self, plan: &Plan, tokens: &[u32]) -> Result<Vec<u8>> {
-        let _lease = self.lease(plan, None);
-        plan.generation.backend.detokenize(&plan.info.id, tokens).await
-    }
-
-    /// What the model would read for this request: tokens, and the text they stand for. Nothing is
-    /// generated.
-    ///
-    /// # Errors
-    /// As [`Plan::check`]; `unsupported` for a model of a bridge, whose server keeps this to itself;
-    /// the engine's own error.
-    pub async fn prompt(&self, plan: &Plan, mut request: Request) -> Result<(Vec<u32>, String)> {
-        plan.check(&request)?;
-        request.model.clone_from(&plan.info.id);
-        let Some(_lease) = self.lease(plan, None) else {
-            return Err(Error::unsupported(format!(
-                "the back-end \"{}\" does not say what \"{}\" reads: it tells neither the rendered prompt nor its tokens",
-                plan.slot.name, plan.info.id
-            ))
-            .with("field", "model"));
-        };
-        self.residency.prompt(request).await
-    }
-
-    /// Brings a stored model into memory; a model of a bridge is its server's to load.
-    ///
-    /// # Errors
-    /// As [`Residency::load`].
-    pub async fn load(&self, plan: &Plan, keep: Option<KeepAlive>) -> Result<()> {
-        let Some(_lease) = self.lease(plan, keep) else { return Ok(()) };
-        self.residency.load(&plan.info.id).await
-    }
-
-    /// Lets go of a stored model now. Whether it was loaded.
-    pub async fn unload(&self, plan: &Plan) -> bool {
-        match plan.slot.source {
-            Source::Store => self.keeper.unload(&plan.info.id).await,
-            Source::Listed => false,
-        }
-    }
-
-    fn lease(&self, plan: &Plan, keep: Option<KeepAlive>) -> Option<Lease> {
-        (plan.slot.source == Source::Store)
-            .then(|| self.keeper.begin(&plan.info.id, keep, plan.keep))
-    }
-
     async fn stored(&self, key: &str) -> Result<Option<Record>> {
         let records = self.models.list().await?;
         Ok(records.into_iter().find(|record| answers_to(&record.info, key)))
     }
 }
 
-/// The plan for a model on this back-end, if it has it.
-async fn look_up(slot: &Arc<Slot>, key: &str, stored: Option<&Record>) -> Result<Option<Plan>> {
-    let generation = slot.current();
+/// The plan for a model on this generation of a back-end, if it has it.
+async fn look_up(
+    slot: &Arc<Slot>,
+    generation: Arc<Generation>,
+    key: &str,
+    stored: Option<&Record>,
+) -> Result<Option<Plan>> {
     let (info, keep) = match slot.source {
         Source::Store => {
             (stored.map(|record| record.info.clone()), stored.and_then(|record| record.keep_alive))

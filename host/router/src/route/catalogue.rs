@@ -8,8 +8,9 @@ use gristmill_engine::runtime::Loaded;
 
 use super::{Router, answers_to, missing};
 use crate::{
+    generation::LISTING_FRESH,
     keep::Expiry,
-    live::{LISTING_FRESH, Slot, Source},
+    live::{Slot, Source},
     models::{Card, Progress, Record},
     name,
 };
@@ -91,7 +92,7 @@ impl Router {
                 Ok(card)
             }
             Source::Listed => Ok(Card {
-                record: Record { info: plan.info, ..Record::default() },
+                record: Record { info: Arc::unwrap_or_clone(plan.info), ..Record::default() },
                 ..Card::default()
             }),
         }

@@ -51,7 +51,10 @@ impl Router {
             let health = tokio::time::timeout(HEALTH_PATIENCE, generation.backend.health()).await;
             let (ready, detail) = match health {
                 Ok(Ok(readiness)) => (readiness.ready, readiness.detail),
-                Ok(Err(error)) => (false, error.to_string()),
+                Ok(Err(error)) => {
+                    self.backends.fault(&generation.digest, &error);
+                    (false, error.to_string())
+                }
                 Err(_) => (false, format!("no answer within {HEALTH_PATIENCE:?}")),
             };
             checks.push(Check { name: format!("backend {}", slot.name), ready, detail });

@@ -1,6 +1,6 @@
 //! Who would answer, and what it is held to: a model on a back-end, and the capabilities a request needs.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use gristmill_core::{
     Error, Result,
@@ -9,10 +9,7 @@ use gristmill_core::{
 };
 use gristmill_sandbox::backend::Backend;
 
-use crate::{
-    keep::KeepAlive,
-    live::{Generation, Slot},
-};
+use crate::{generation::Generation, keep::KeepAlive, live::Slot};
 
 /// Who answers: exactly this model on exactly this component.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,13 +40,17 @@ impl Provenance {
 }
 
 /// One model on one back-end, chosen and not yet asked.
+///
+/// Which generation answers is settled when the request's place in the queue comes: a plan that
+/// waited through a swap is asked of what answers then. The plan of an answer
+/// ([`super::Answer::plan`]) is settled and stays with its generation.
+#[derive(Clone)]
 pub struct Plan {
     pub(super) slot: Arc<Slot>,
     pub(super) generation: Arc<Generation>,
-    pub(super) info: ModelInfo,
+    pub(super) info: Arc<ModelInfo>,
     pub(super) keep: Option<KeepAlive>,
-    /// Who answered, where a block let an alternative do it.
-    pub(super) instead: OnceLock<Provenance>,
+    pub(super) settled: bool,
 }
 
 impl Plan {
@@ -59,15 +60,13 @@ impl Plan {
         info: ModelInfo,
         keep: Option<KeepAlive>,
     ) -> Self {
-        Self { slot: Arc::clone(slot), generation, info, keep, instead: OnceLock::new() }
+        let (slot, info) = (Arc::clone(slot), Arc::new(info));
+        Self { slot, generation, info, keep, settled: false }
     }
 
-    /// Who will answer; after the answer has begun, who does.
+    /// Who would answer now; of a settled plan, who answers.
     #[must_use]
     pub fn provenance(&self) -> Provenance {
-        if let Some(instead) = self.instead.get() {
-            return instead.clone();
-        }
         Provenance {
             model: self.info.id.clone(),
             backend: self.slot.name.clone(),
@@ -99,52 +98,46 @@ impl Plan {
     /// is the back-end's to refuse.
     ///
     /// # Errors
-    /// `unsupported` with the details `field` and `capability`.
+    /// `unsupported` with the detail `capability`.
     pub fn check(&self, request: &Request) -> Result<()> {
-        needs(request)
-            .into_iter()
-            .try_for_each(|(capability, field, noun)| self.offers(capability, field, noun))
+        needs(request).into_iter().try_for_each(|(capability, noun)| self.offers(capability, noun))
     }
 
     /// Refuses one capability, if it was declared impossible.
-    pub(super) fn offers(&self, capability: &str, field: &str, noun: &str) -> Result<()> {
+    pub(super) fn offers(&self, capability: &str, noun: &str) -> Result<()> {
         let reason = match self.claim(capability).map(|claim| &claim.support) {
             Some(Support::Unsupported(reason)) => format!(": {}", reason.detail),
             Some(Support::Unknown) => ": nobody knows whether it works".to_owned(),
             _ => return Ok(()),
         };
         Err(Error::unsupported(format!("\"{}\" does not support {noun}{reason}", self.info.id))
-            .with("field", field)
             .with("capability", capability))
     }
 }
 
-/// The capabilities a request needs: name, the field that needs it, and a noun for the message.
-pub(super) fn needs(request: &Request) -> Vec<(&'static str, &'static str, &'static str)> {
-    let mut needs = vec![("inference.text", "model", "generating text")];
+/// The capabilities a request needs, each with a noun for the message. Which field of a dialect
+/// asked for one is the dialect's to say.
+pub(super) fn needs(request: &Request) -> Vec<(&'static str, &'static str)> {
+    let mut needs = vec![("inference.text", "generating text")];
     if !request.tools.is_empty() && request.tool_choice != ToolChoice::None {
-        needs.push(("tools.calling", "tools", "tools"));
+        needs.push(("tools.calling", "tools"));
     }
     if request.constraint.is_some() {
-        needs.push((
-            "structured_output",
-            "response_format",
-            "structured output (format, response_format)",
-        ));
+        needs.push(("structured_output", "structured output"));
     }
     if request.logprobs.is_some() {
-        needs.push(("logprobs", "logprobs", "log probabilities"));
+        needs.push(("logprobs", "log probabilities"));
     }
     if matches!(request.reasoning, Reasoning::On | Reasoning::Effort(_)) {
-        needs.push(("reasoning.control", "think", "thinking"));
+        needs.push(("reasoning.control", "thinking"));
     }
     if let Prompt::Chat(messages) = &request.prompt {
         let parts = || messages.iter().flat_map(|message| &message.content);
         if parts().any(|part| matches!(part, Part::Image(_))) {
-            needs.push(("multimodal.vision", "images", "images"));
+            needs.push(("multimodal.vision", "images"));
         }
         if parts().any(|part| matches!(part, Part::Audio(_))) {
-            needs.push(("multimodal.audio", "input_audio", "audio"));
+            needs.push(("multimodal.audio", "audio"));
         }
     }
     needs
