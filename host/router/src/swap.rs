@@ -293,7 +293,8 @@ pub enum Happened {
     Released,
     /// Its name was taken out of service.
     Retired,
-    /// Its last answer has ended since it was replaced or retired.
+    /// It was replaced or retired, and no answer runs on it. Comes again where one that had waited
+    /// for it, or a further choice, began since.
     Drained {
         /// Answers that were ended at the deadline.
         ended: u64,

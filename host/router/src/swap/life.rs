@@ -80,6 +80,7 @@ impl Life {
     /// An answer begins.
     pub(crate) fn begin(&self) {
         self.running.fetch_add(1, SeqCst);
+        self.told.store(false, SeqCst);
     }
 
     /// An answer has ended.
@@ -87,7 +88,8 @@ impl Life {
         self.running.fetch_sub(1, SeqCst);
     }
 
-    /// If it was replaced and its last answer has ended: how many the deadline ended. Once only.
+    /// If it was replaced and its last answer has ended: how many the deadline ended. Once, unless
+    /// another answer has begun since.
     pub(crate) fn drained(&self) -> Option<u64> {
         let idle = self.deadline.borrow().is_some() && self.running() == 0;
         (idle && !self.told.swap(true, SeqCst)).then(|| self.ended.load(SeqCst))
