@@ -111,7 +111,10 @@ impl Driver {
             if self.running.is_none() {
                 let Some(request) = self.waiting.pop_front() else { return Ok(None) };
                 let router = Arc::clone(&self.state.router);
-                self.running = Some(router.generate(&self.plan, request, self.keep).await?);
+                let answer = router.generate(&self.plan, request, self.keep).await?;
+                // Further choices come from whoever gave the first.
+                self.plan = answer.plan().clone();
+                self.running = Some(answer);
                 self.finished = false;
             }
             let Some(answer) = self.running.as_mut() else { return Ok(None) };
@@ -181,7 +184,7 @@ impl Driver {
     /// As [`Driver::next`].
     pub async fn stream(mut self, encoder: impl Encoder) -> std::result::Result<Response, Failure> {
         let first = self.next().await?;
-        // Only now: a block may have let an alternative answer.
+        // Only now: a block may have let an alternative answer, or a swap another generation.
         let provenance = self.provenance();
         let content_type = HeaderValue::from_static(encoder.content_type());
         self.account.stream();

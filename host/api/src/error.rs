@@ -61,10 +61,24 @@ pub fn object(error: &Error) -> Map<String, Value> {
     let mut inner = Map::new();
     inner.insert("message".into(), json!(error.message));
     inner.insert("type".into(), json!(kind(status(&error.code))));
-    inner.insert("param".into(), json!(error.detail("field")));
+    inner.insert("param".into(), json!(error.detail("field").or_else(|| asked_by(error))));
     inner.insert("code".into(), json!(word(error)));
     details(&mut inner, error);
     inner
+}
+
+/// The field that asks for a capability in this dialect.
+fn asked_by(error: &Error) -> Option<&'static str> {
+    Some(match error.detail("capability")? {
+        "inference.text" | "reranking" => "model",
+        "tools.calling" => "tools",
+        "structured_output" => "response_format",
+        "logprobs" => "logprobs",
+        "reasoning.control" => "reasoning_effort",
+        "multimodal.vision" => "image_url",
+        "multimodal.audio" => "input_audio",
+        _ => return None,
+    })
 }
 
 /// Numbers and names behind an error, where there are any.
@@ -136,7 +150,7 @@ pub fn status(code: &Code) -> StatusCode {
     match code {
         Code::NotFound => StatusCode::NOT_FOUND,
         Code::Unsupported | Code::InvalidRequest | Code::ContextOverflow => StatusCode::BAD_REQUEST,
-        Code::Busy | Code::UpstreamUnavailable | Code::InsufficientMemory => {
+        Code::Busy | Code::Drained | Code::UpstreamUnavailable | Code::InsufficientMemory => {
             StatusCode::SERVICE_UNAVAILABLE
         }
         Code::Cancelled => cancelled(),

@@ -112,7 +112,8 @@ pub fn order(mut ranks: Vec<Ranked>, request: &RerankRequest) -> Domain<Vec<Rank
 async fn rerank(Posted { state, account, body }: Posted) -> Result<Response, Failure> {
     let call = decode(body)?;
     let plan = body::plan(&state, &account, &call.request.model).await?;
-    let ranks = order(state.router.rerank(&plan, call.request.clone()).await?, &call.request)?;
+    let ranked = state.router.rerank(&plan, call.request.clone()).await?;
+    let ranks = order(ranked.what, &call.request)?;
     let result = |rank: &Ranked| {
         let mut result = Map::new();
         result.insert("index".into(), json!(rank.index));
@@ -129,7 +130,7 @@ async fn rerank(Posted { state, account, body }: Posted) -> Result<Response, Fai
         "model": call.request.model,
         "results": ranks.iter().map(result).collect::<Vec<_>>(),
     });
-    Ok(json_answer(answer, &plan.provenance(), &call.unused))
+    Ok(json_answer(answer, &ranked.by, &call.unused))
 }
 
 #[cfg(test)]

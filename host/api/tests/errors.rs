@@ -410,8 +410,8 @@ async fn what_is_declared_impossible_is_refused_with_its_reason() {
             "response_format",
         ),
         ("logprobs", json!({ "logprobs": true }), "logprobs"),
-        ("reasoning.control", json!({ "reasoning_effort": "high" }), "think"),
-        ("multimodal.vision", json!({ "messages": picture }), "images"),
+        ("reasoning.control", json!({ "reasoning_effort": "high" }), "reasoning_effort"),
+        ("multimodal.vision", json!({ "messages": picture }), "image_url"),
         ("multimodal.audio", json!({ "messages": sound }), "input_audio"),
         // The model itself says that it can: its word counts, not the back-end's.
         ("tools.calling", json!({ "tools": tool }), ""),

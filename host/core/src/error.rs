@@ -41,6 +41,8 @@ pub enum Code {
     SessionClosed,
     /// Bytes are not the ones that were pinned or published.
     DigestMismatch,
+    /// The component that answered was replaced, and its time to finish is over; asking again helps.
+    Drained,
     /// A policy or a known regression forbids it; details name the block.
     Blocked,
     /// A plugin trapped, ran out of a limit or broke the contract; details carry `fault` and `digest`.
@@ -70,6 +72,7 @@ impl Code {
             Self::SessionFatal => "session-fatal",
             Self::SessionClosed => "session-closed",
             Self::DigestMismatch => "digest-mismatch",
+            Self::Drained => "drained",
             Self::Blocked => "blocked",
             Self::PluginFault => "plugin-fault",
             Self::Internal => "internal",
@@ -95,6 +98,7 @@ impl From<String> for Code {
             "session-fatal" => Self::SessionFatal,
             "session-closed" => Self::SessionClosed,
             "digest-mismatch" => Self::DigestMismatch,
+            "drained" => Self::Drained,
             "blocked" => Self::Blocked,
             "plugin-fault" => Self::PluginFault,
             "internal" => Self::Internal,

@@ -94,7 +94,7 @@ pub(crate) async fn compose(settings: &Settings, places: &Places) -> Result<Comp
     let keep = settings.text("models.keep_alive").unwrap_or_default();
     let keep = KeepAlive::parse(keep).map_err(|error| anyhow!("models.keep_alive: {error}"))?;
     let router = Router::new(
-        RouterConfig { keep: KeepConfig { default: keep } },
+        RouterConfig { keep: KeepConfig { default: keep }, ..RouterConfig::default() },
         Arc::new(Catalogue(store)),
         Arc::new(Engines(vec![engine.clone()])),
     )

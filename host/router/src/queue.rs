@@ -85,6 +85,15 @@ impl Queue {
         self.waiting.load(Ordering::Relaxed)
     }
 
+    /// Whether one more request would be taken in.
+    ///
+    /// # Errors
+    /// `busy`, as [`Queue::admit`] would say.
+    pub fn room(&self) -> Result<()> {
+        let full = self.active() >= self.limits.active.max(1);
+        if full && self.waiting() >= self.limits.queued { Err(self.busy()) } else { Ok(()) }
+    }
+
     fn busy(&self) -> Error {
         let mean = self.mean.lock().map_or(1.0, |mean| *mean);
         let ahead = (self.waiting() + self.active()) as f64;

@@ -149,7 +149,7 @@ fn plain() -> Request {
 async fn outcome(router: &Router, request: Request) -> Result<String> {
     let plan = router.resolve("gemma").await?;
     let answer = router.generate(&plan, request, None).await?;
-    assert_eq!(*answer.provenance(), plan.provenance(), "the plan says who answered");
+    assert_eq!(*answer.provenance(), answer.plan().provenance(), "its plan says who answered");
     Ok(answer.provenance().backend.clone())
 }
 
@@ -242,7 +242,7 @@ async fn embed(router: &Router) -> Result<Embeddings> {
         truncate: false,
         extras: Vec::new(),
     };
-    router.embed(&plan, request, None).await
+    Ok(router.embed(&plan, request, None).await?.what)
 }
 
 #[tokio::test]

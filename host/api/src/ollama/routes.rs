@@ -17,7 +17,7 @@ use axum::{
 };
 use futures_util::{future::BoxFuture, stream};
 use gristmill_core::{Error, Result as Domain, request::Embeddings};
-use gristmill_router::{KeepAlive, Plan, Progress, Record, Step};
+use gristmill_router::{Answered, KeepAlive, Plan, Progress, Provenance, Record, Step};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -86,7 +86,8 @@ async fn run(state: AppState, account: Arc<Account>, form: Form, call: decode::C
             state.router.load(&plan, call.keep).await?;
             "load"
         };
-        return Ok(answer(&nothing(form, &call.model, why, stamp(&account)), &plan, &call.unused));
+        let nothing = nothing(form, &call.model, why, stamp(&account));
+        return Ok(answer(&nothing, &plan.provenance(), &call.unused));
     }
     let mut driver = Driver::new(state, Arc::clone(&account), plan, call.keep, vec![call.request]);
     let mut response = if call.stream {
@@ -113,9 +114,9 @@ fn json_response(value: impl Serialize) -> Response {
     response
 }
 
-fn answer(value: &impl Serialize, plan: &Plan, unused: &[String]) -> Response {
+fn answer(value: &impl Serialize, by: &Provenance, unused: &[String]) -> Response {
     let mut response = json_response(value);
-    name_source(&mut response, &plan.provenance());
+    name_source(&mut response, by);
     name_unused(&mut response, unused);
     response
 }
@@ -125,20 +126,21 @@ async fn vectors(
     account: &Account,
     plan: &Plan,
     call: &decode::EmbedCall,
-) -> Domain<Embeddings> {
+) -> Domain<Answered<Embeddings>> {
     if call.request.inputs.is_empty() {
         state.router.load(plan, call.keep).await?;
-        return Ok(Embeddings { dim: 0, rows: 0, data: Vec::new(), prompt_tokens: 0 });
+        let what = Embeddings { dim: 0, rows: 0, data: Vec::new(), prompt_tokens: 0 };
+        return Ok(Answered { what, by: plan.provenance() });
     }
-    let embeddings = state.router.embed(plan, call.request.clone(), call.keep).await?;
-    account.read(embeddings.prompt_tokens);
-    Ok(embeddings)
+    let embedded = state.router.embed(plan, call.request.clone(), call.keep).await?;
+    account.read(embedded.what.prompt_tokens);
+    Ok(embedded)
 }
 
 async fn embed(Posted { state, account, body }: Posted) -> Answer {
     let call = decode::embed(body)?;
     let plan = body::plan(&state, &account, &call.model).await?;
-    let embeddings = vectors(&state, &account, &plan, &call).await?;
+    let Answered { what: embeddings, by } = vectors(&state, &account, &plan, &call).await?;
     let rows = crate::embed::rows(&embeddings, call.request.inputs.len(), call.request.dimensions)?;
     let value = Embedded {
         model: &call.model,
@@ -146,7 +148,7 @@ async fn embed(Posted { state, account, body }: Posted) -> Answer {
         total_duration: u64::try_from(account.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
         prompt_eval_count: Some(embeddings.prompt_tokens).filter(|&count| count > 0),
     };
-    Ok(answer(&value, &plan, &call.unused))
+    Ok(answer(&value, &by, &call.unused))
 }
 
 /// The answer to `/api/embed`. Not a JSON tree: that would hold every number as a double, and write
@@ -169,10 +171,10 @@ struct EmbeddedOne {
 async fn embeddings(Posted { state, account, body }: Posted) -> Answer {
     let call = decode::embeddings(body)?;
     let plan = body::plan(&state, &account, &call.model).await?;
-    let embeddings = vectors(&state, &account, &plan, &call).await?;
+    let Answered { what: embeddings, by } = vectors(&state, &account, &plan, &call).await?;
     let rows = crate::embed::rows(&embeddings, call.request.inputs.len(), None)?;
     let row = rows.into_iter().next().unwrap_or_default();
-    Ok(answer(&EmbeddedOne { embedding: row }, &plan, &call.unused))
+    Ok(answer(&EmbeddedOne { embedding: row }, &by, &call.unused))
 }
 
 async fn tags(State(state): State<AppState>) -> Answer {

@@ -16,7 +16,7 @@ use gristmill_core::{
     capability::ModelInfo,
     request::{EmbedRequest, Prompt},
 };
-use gristmill_router::{Plan, Record, name};
+use gristmill_router::{Answered, Plan, Record, name};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -132,7 +132,7 @@ async fn embeddings(Posted { state, account, body }: Posted) -> Answer {
         truncate: false,
         extras: Vec::new(),
     };
-    let embeddings = state.router.embed(&plan, request, None).await?;
+    let Answered { what: embeddings, by } = state.router.embed(&plan, request, None).await?;
     account.read(embeddings.prompt_tokens);
     let rows = embed::rows(&embeddings, count, call.dimensions)?;
     if let (Some(wanted), Some(row)) = (call.dimensions, rows.first())
@@ -161,7 +161,7 @@ async fn embeddings(Posted { state, account, body }: Posted) -> Answer {
         usage: json!({ "prompt_tokens": tokens, "total_tokens": tokens }),
     })
     .into_response();
-    name_source(&mut response, &plan.provenance());
+    name_source(&mut response, &by);
     name_unused(&mut response, &call.unused);
     Ok(response)
 }

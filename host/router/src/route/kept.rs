@@ -1,6 +1,8 @@
 //! What is known against a back-end, kept to where a route is chosen: whom the blocks let answer, and
 //! which claims are left. The server's version is asked for only where it matters.
 
+use std::sync::Arc;
+
 use gristmill_core::{
     Error, Result,
     capability::{ModelInfo, Support},
@@ -8,10 +10,7 @@ use gristmill_core::{
 use gristmill_policies::Block;
 
 use super::{Plan, Router};
-use crate::{
-    blocks,
-    live::{Generation, Source},
-};
+use crate::{blocks, generation::Generation, live::Source};
 
 impl Plan {
     /// Refuses what a probe has found not to work. Other denials are the back-end's to say where a
@@ -47,7 +46,6 @@ impl Router {
             return Err(refusal());
         }
         tracing::info!(block = block.id, model = plan.info.id, backend = name, "answers instead");
-        plan.instead.get_or_init(|| other.provenance());
         Ok(Some(other))
     }
 
@@ -69,7 +67,7 @@ impl Router {
         Some(Plan::new(slot, generation, info, keep))
     }
 
-    async fn hit(
+    pub(super) async fn hit(
         &self,
         generation: &Generation,
         info: &ModelInfo,
@@ -84,7 +82,11 @@ impl Router {
 
     /// The plan, less what probes contradict.
     pub(super) async fn less(&self, plan: Plan) -> Plan {
-        let info = self.judged(&plan.generation, plan.info).await;
+        if !self.known.concerns(&plan.generation.descriptor.kind, &plan.generation.digest) {
+            return plan;
+        }
+        let info = Arc::unwrap_or_clone(plan.info);
+        let info = Arc::new(self.judged(&plan.generation, info).await);
         Plan { info, ..plan }
     }
 

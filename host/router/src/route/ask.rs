@@ -1,0 +1,276 @@
+//! What is asked of a plan: answers, vectors, ranks, tokens.
+//!
+//! The order is always the same: what is known against the plan, the model's lease, the place in the
+//! queue, then the generation that answers. So a request that waits through a swap is asked of what
+//! answers when its place comes: it has not begun on anything, the old generation drains sooner, and
+//! the drain deadline never meets a request that still waits. Where the new generation does not have
+//! the model, the plan's own answers as long as it may.
+
+use std::sync::Arc;
+
+use gristmill_core::{
+    Error, Result,
+    request::{EmbedRequest, Embeddings, Ranked, Request, RerankRequest},
+};
+use gristmill_sandbox::backend::{Backend, Generation as Running};
+
+use super::{Answer, Plan, Provenance, Router, answer::Held, look_up, plan::needs};
+use crate::{
+    blocks,
+    keep::{KeepAlive, Lease},
+    live::Source,
+    name,
+    swap::{guard::blames, life::drained, shadow},
+    turn::Turn,
+};
+
+/// An outcome, and whose it is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answered<T> {
+    /// What was asked for.
+    pub what: T,
+    /// Who answered.
+    pub by: Provenance,
+}
+
+/// A request whose place has come.
+struct Ready {
+    plan: Plan,
+    turn: Turn,
+    held: Held,
+}
+
+impl Router {
+    /// Starts an answer. A request that a candidate on trial cannot even begin to answer is answered
+    /// by what is live.
+    ///
+    /// # Errors
+    /// As [`Plan::check`]; `blocked`; `busy`; `drained` for a settled plan whose generation's time is
+    /// over; the back-end's own error.
+    pub async fn generate(
+        &self,
+        plan: &Plan,
+        mut request: Request,
+        keep: Option<KeepAlive>,
+    ) -> Result<Answer> {
+        plan.check(&request)?;
+        let needs: Vec<_> = needs(&request).into_iter().map(|(capability, _)| capability).collect();
+        let check = |plan: &Plan| plan.check(&request);
+        let Ready { mut plan, mut turn, held } =
+            self.ready(plan, Some(&request.id), &needs, keep, check).await?;
+        request.model.clone_from(&plan.info.id);
+
+        let on_trial = plan.slot.lineup().candidate(turn.generation()).is_some();
+        let spare = on_trial.then(|| request.clone());
+        let shadow = (!on_trial).then(|| shadow::place(&plan.slot, &request.id)).flatten();
+        let copy = shadow.map(|place| (place, request.clone()));
+        let mut begun = begin(&mut turn, request).await;
+        let at_fault = begun.as_ref().err().is_some_and(blames);
+        if at_fault
+            && let Some(request) = spare
+            && let Ok(Some(other)) = self.again(&plan, plan.slot.current()).await
+            && other.check(&request).is_ok()
+        {
+            plan = other;
+            turn = self.begins(&plan);
+            begun = begin(&mut turn, Request { model: plan.info.id.clone(), ..request }).await;
+        }
+        let running = begun.map_err(|error| plan.provenance().naming(error))?;
+        let tap = copy.map(|(place, request)| {
+            let lease = self.lease(&plan, None);
+            shadow::run(&self.backends, &plan.slot, place, request, lease)
+        });
+        Ok(Answer::new(running, turn, held, tap, plan))
+    }
+
+    /// One vector per text.
+    ///
+    /// # Errors
+    /// `blocked`; `busy`; the back-end's own error; `upstream-error` when the numbers are not what
+    /// was asked.
+    pub async fn embed(
+        &self,
+        plan: &Plan,
+        mut request: EmbedRequest,
+        keep: Option<KeepAlive>,
+    ) -> Result<Answered<Embeddings>> {
+        let check = |plan: &Plan| plan.uncontradicted("embeddings");
+        let ready = self.ready(plan, None, &["embeddings"], keep, check).await?;
+        request.model.clone_from(&ready.plan.info.id);
+        ready.whole(|backend| async move { backend.embed(request).await }).await
+    }
+
+    /// Documents by relevance, best first.
+    ///
+    /// # Errors
+    /// As [`Plan::check`]; `blocked`; `busy`; the back-end's own error.
+    pub async fn rerank(
+        &self,
+        plan: &Plan,
+        mut request: RerankRequest,
+    ) -> Result<Answered<Vec<Ranked>>> {
+        let check = |plan: &Plan| plan.offers("reranking", "reranking");
+        let ready = self.ready(plan, None, &["reranking"], None, check).await?;
+        request.model.clone_from(&ready.plan.info.id);
+        ready.whole(|backend| async move { backend.rerank(request).await }).await
+    }
+
+    /// Tokens of a text. `special`: spellings of special tokens become those tokens. Does not wait
+    /// in the queue: nothing is computed.
+    ///
+    /// # Errors
+    /// The back-end's own error.
+    pub async fn tokenize(&self, plan: &Plan, text: &str, special: bool) -> Result<Vec<u32>> {
+        let _lease = self.lease(plan, None);
+        let tokens = plan.generation.backend.tokenize(&plan.info.id, text, special).await;
+        tokens.map_err(|error| self.noted(plan, error))
+    }
+
+    /// The bytes that tokens stand for. Does not wait in the queue either.
+    ///
+    /// # Errors
+    /// The back-end's own error.
+    pub async fn detokenize(&self, plan: &Plan, tokens: &[u32]) -> Result<Vec<u8>> {
+        let _lease = self.lease(plan, None);
+        let bytes = plan.generation.backend.detokenize(&plan.info.id, tokens).await;
+        bytes.map_err(|error| self.noted(plan, error))
+    }
+
+    /// What the model would read for this request: tokens, and the text they stand for. Nothing is
+    /// generated.
+    ///
+    /// # Errors
+    /// As [`Plan::check`]; `unsupported` for a model of a bridge, whose server keeps this to itself;
+    /// the engine's own error.
+    pub async fn prompt(&self, plan: &Plan, mut request: Request) -> Result<(Vec<u32>, String)> {
+        plan.check(&request)?;
+        request.model.clone_from(&plan.info.id);
+        let Some(_lease) = self.lease(plan, None) else {
+            return Err(Error::unsupported(format!(
+                "the back-end \"{}\" does not say what \"{}\" reads: it tells neither the rendered prompt nor its tokens",
+                plan.slot.name, plan.info.id
+            ))
+            .with("field", "model"));
+        };
+        self.residency.prompt(request).await
+    }
+
+    /// Brings a stored model into memory; a model of a bridge is its server's to load.
+    ///
+    /// # Errors
+    /// As [`Residency::load`].
+    pub async fn load(&self, plan: &Plan, keep: Option<KeepAlive>) -> Result<()> {
+        let Some(_lease) = self.lease(plan, keep) else { return Ok(()) };
+        self.residency.load(&plan.info.id).await
+    }
+
+    /// Lets go of a stored model now. Whether it was loaded.
+    pub async fn unload(&self, plan: &Plan) -> bool {
+        match plan.slot.source {
+            Source::Store => self.keeper.unload(&plan.info.id).await,
+            Source::Listed => false,
+        }
+    }
+
+    fn lease(&self, plan: &Plan, keep: Option<KeepAlive>) -> Option<Lease> {
+        (plan.slot.source == Source::Store)
+            .then(|| self.keeper.begin(&plan.info.id, keep, plan.keep))
+    }
+
+    /// Takes note of a failure of a call that has no turn of its own, and names whose it is.
+    fn noted(&self, plan: &Plan, error: Error) -> Error {
+        self.backends.fault(&plan.generation.digest, &error);
+        plan.provenance().naming(error)
+    }
+
+    /// Brings a request to its turn; `check` is what the plan, whichever it will be, must offer.
+    async fn ready(
+        &self,
+        plan: &Plan,
+        key: Option<&str>,
+        needs: &[&str],
+        keep: Option<KeepAlive>,
+        check: impl Fn(&Plan) -> Result<()>,
+    ) -> Result<Ready> {
+        let other = self.unblocked(plan, needs).await?;
+        let plan = other.as_ref().unwrap_or(plan);
+        check(plan)?;
+        let lease = self.lease(plan, keep);
+        let permit = plan.slot.queue(&plan.info.id).admit().await?;
+        let held = Held { permit, _lease: lease };
+        let (settled, turn) = self.turn(plan, key).await?;
+        if !Arc::ptr_eq(&settled.generation, &plan.generation) {
+            check(&settled)?;
+            if let Some(block) = self.hit(&settled.generation, &settled.info, needs).await {
+                return Err(blocks::refusal(block, &settled.slot.name, &settled.info.id));
+            }
+        }
+        Ok(Ready { plan: settled, turn, held })
+    }
+
+    /// The generation that answers, now that the place has come.
+    async fn turn(&self, plan: &Plan, key: Option<&str>) -> Result<(Plan, Turn)> {
+        let settled = |plan: &Plan| Plan { settled: true, ..plan.clone() };
+        if !plan.settled {
+            let turn = plan.slot.enter(&self.backends, key);
+            if Arc::ptr_eq(turn.generation(), &plan.generation) {
+                return Ok((settled(plan), turn));
+            }
+            match self.again(plan, Arc::clone(turn.generation())).await {
+                Ok(Some(plan)) => return Ok((plan, turn)),
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::warn!(backend = plan.slot.name, code = %error.code, "cannot list models");
+                }
+            }
+        }
+        if plan.generation.life.is_over() {
+            return Err(drained());
+        }
+        Ok((settled(plan), self.begins(plan)))
+    }
+
+    fn begins(&self, plan: &Plan) -> Turn {
+        Turn::begin(&self.backends, &plan.slot, Arc::clone(&plan.generation))
+    }
+
+    /// The plan on another generation of its back-end, settled, if that has the model.
+    pub(super) async fn again(
+        &self,
+        plan: &Plan,
+        generation: Arc<crate::Generation>,
+    ) -> Result<Option<Plan>> {
+        let key = name::fold(&plan.info.id);
+        let stored = match plan.slot.source {
+            Source::Store => self.stored(&key).await?,
+            Source::Listed => None,
+        };
+        Ok(match look_up(&plan.slot, generation, &key, stored.as_ref()).await? {
+            Some(plan) => Some(Plan { settled: true, ..self.less(plan).await }),
+            None => None,
+        })
+    }
+}
+
+impl Ready {
+    /// Asks for something that comes whole.
+    async fn whole<T, F>(mut self, ask: impl FnOnce(Arc<dyn Backend>) -> F) -> Result<Answered<T>>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        let by = self.plan.provenance();
+        let backend = Arc::clone(&self.plan.generation.backend);
+        match self.turn.wait(ask(backend)).await {
+            Ok(what) => {
+                self.turn.finish();
+                Ok(Answered { what, by })
+            }
+            Err(error) => Err(by.naming(error)),
+        }
+    }
+}
+
+async fn begin(turn: &mut Turn, request: Request) -> Result<Box<dyn Running>> {
+    let backend = Arc::clone(&turn.generation().backend);
+    turn.wait(backend.generate(request)).await
+}

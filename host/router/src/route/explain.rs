@@ -1,0 +1,214 @@
+//! Why a request goes where it goes.
+//!
+//! The winner is found by the code that routes; the conditions beside it say what holds for every
+//! live back-end, also for those that were not asked because an earlier one has the model. Looking
+//! takes no place in a queue and asks for no answer. Scores are what the host has measured; they
+//! explain and do not decide: the order of installation does, and nothing is substituted.
+
+use std::sync::Arc;
+
+use gristmill_core::{
+    Error, Result,
+    request::{Prompt, Request},
+};
+
+use super::{Plan, Provenance, Router, look_up, plan::needs};
+use crate::{
+    blocks,
+    live::Slot,
+    name,
+    swap::{Named, WindowReport},
+};
+
+/// Where a request would go, and why.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Explanation {
+    /// The name that was asked for.
+    pub asked: String,
+    /// Every live back-end, in the order in which they are asked.
+    pub candidates: Vec<Considered>,
+    /// Who would answer.
+    pub winner: Option<Provenance>,
+    /// Why nobody would.
+    pub refusal: Option<Error>,
+}
+
+/// One back-end, as it was considered.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Considered {
+    /// Its name.
+    pub backend: String,
+    /// Its kind, for instance `ollama`.
+    pub kind: String,
+    /// The generation that is live.
+    pub generation: Named,
+    /// The model that the name means there, where it has one.
+    pub model: Option<String>,
+    /// Each condition that was looked at, in order.
+    pub conditions: Vec<Condition>,
+    /// What a request would be refused with here.
+    pub refusal: Option<Error>,
+    /// What was measured of its last requests.
+    pub score: WindowReport,
+    /// Whether it is the one.
+    pub wins: bool,
+}
+
+/// One condition for being asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Condition {
+    /// `named` (the name asks for this back-end, or for none), `reachable` (it could be asked for
+    /// its models), `has-model`, a capability by its name, `unblocked`, `has-room`, `first` (no
+    /// earlier back-end has the model).
+    pub name: String,
+    /// Whether it holds.
+    pub holds: bool,
+    /// A sentence, where there is more to say.
+    pub detail: String,
+}
+
+impl Condition {
+    fn new(name: &str, holds: bool, detail: impl Into<String>) -> Self {
+        Self { name: name.to_owned(), holds, detail: detail.into() }
+    }
+}
+
+impl Router {
+    /// Where a request for this name would go, and why. Without a request, one for plain text.
+    ///
+    /// # Errors
+    /// `invalid-request` for what cannot be a name; the store's own error.
+    pub async fn explain(&self, asked: &str, request: Option<&Request>) -> Result<Explanation> {
+        let key = name::key(asked)?;
+        let plain = Request::new("", asked, Prompt::Text(String::new()));
+        let outcome = self.would(asked, request.unwrap_or(&plain), request.is_some()).await;
+        let slots = self.backends.slots();
+        let named = key.split_once('/').and_then(|(name, model)| {
+            let slot = slots.iter().find(|slot| slot.name.eq_ignore_ascii_case(name))?;
+            Some((slot, name::fold(model)))
+        });
+        let mut candidates = Vec::new();
+        let mut earlier = None;
+        // The back-end that is asked by name comes first, and alone if it has the model.
+        let alone = match &named {
+            Some((slot, model)) => {
+                let request = request.unwrap_or(&plain);
+                let considered = self.consider(slot, model, request, true, &mut earlier).await?;
+                let alone = considered.model.is_some() || considered.refusal.is_some();
+                if alone {
+                    candidates.push(considered);
+                }
+                alone.then_some(&slot.name)
+            }
+            None => None,
+        };
+        for slot in slots.iter().filter(|slot| alone != Some(&slot.name)) {
+            let request = request.unwrap_or(&plain);
+            let may = alone.is_none();
+            candidates.push(self.consider(slot, &key, request, may, &mut earlier).await?);
+        }
+        let (winner, refusal) = match outcome {
+            Ok(winner) => (Some(winner), None),
+            Err(error) => (None, Some(error)),
+        };
+        for considered in &mut candidates {
+            considered.wins = winner.as_ref().is_some_and(|by| by.backend == considered.backend);
+        }
+        Ok(Explanation { asked: asked.to_owned(), candidates, winner, refusal })
+    }
+
+    /// Who would answer, by the code that routes.
+    async fn would(&self, asked: &str, request: &Request, given: bool) -> Result<Provenance> {
+        let plan = self.resolve(asked).await?;
+        plan.check(request)?;
+        let words: Vec<_> = needs(request).into_iter().map(|(capability, _)| capability).collect();
+        let other = self.unblocked(&plan, &words).await?;
+        let plan = other.unwrap_or(plan);
+        plan.check(request)?;
+        if given {
+            let chosen = plan.slot.choose(&request.id);
+            if !Arc::ptr_eq(&chosen, &plan.generation)
+                && let Some(other) = self.again(&plan, chosen).await?
+            {
+                return Ok(other.provenance());
+            }
+        }
+        Ok(plan.provenance())
+    }
+
+    /// What holds for one back-end. `may`: the name does not ask for another; `earlier`: the first
+    /// that has the model.
+    async fn consider(
+        &self,
+        slot: &Arc<Slot>,
+        key: &str,
+        request: &Request,
+        may: bool,
+        earlier: &mut Option<String>,
+    ) -> Result<Considered> {
+        let generation = slot.current();
+        let mut considered = Considered {
+            backend: slot.name.clone(),
+            kind: generation.descriptor.kind.clone(),
+            generation: generation.named(),
+            model: None,
+            conditions: Vec::new(),
+            refusal: None,
+            score: generation.window.report(),
+            wins: false,
+        };
+        let mut say = |name: &str, refusal: Option<Error>, detail: String| {
+            let holds = refusal.is_none();
+            considered.conditions.push(Condition::new(name, holds, detail));
+            if considered.refusal.is_none() {
+                considered.refusal = refusal;
+            }
+        };
+        let stored = self.stored(key).await?;
+        let found = look_up(slot, Arc::clone(&generation), key, stored.as_ref()).await;
+        let plan = match found {
+            Err(error) => {
+                let detail = error.message.clone();
+                say("reachable", Some(error), detail);
+                return Ok(considered);
+            }
+            Ok(found) => {
+                say("reachable", None, String::new());
+                found
+            }
+        };
+        let Some(plan) = plan else {
+            considered.conditions.push(Condition::new("has-model", false, ""));
+            return Ok(considered);
+        };
+        let plan = self.less(plan).await;
+        say("has-model", None, plan.info.id.clone());
+        for (capability, noun) in needs(request) {
+            let refusal = plan.offers(capability, noun).err();
+            let detail = refusal.as_ref().map(|error| error.message.clone()).unwrap_or_default();
+            say(capability, refusal, detail);
+        }
+        let words: Vec<_> = needs(request).into_iter().map(|(capability, _)| capability).collect();
+        let block = self.hit(&generation, &plan.info, &words).await;
+        let refusal = block.map(|block| blocks::refusal(block, &slot.name, &plan.info.id));
+        let detail = block.map(|block| block.id.clone()).unwrap_or_default();
+        say("unblocked", refusal, detail);
+        say("has-room", room(slot, &plan).err(), String::new());
+        considered.conditions.push(match (may, &earlier) {
+            (false, _) => Condition::new("named", false, "the name asks for another back-end"),
+            (true, Some(first)) => {
+                Condition::new("first", false, format!("{first} has the model and comes before"))
+            }
+            (true, None) => Condition::new("first", true, ""),
+        });
+        if may {
+            earlier.get_or_insert_with(|| slot.name.clone());
+        }
+        considered.model = Some(plan.info.id.clone());
+        Ok(considered)
+    }
+}
+
+fn room(slot: &Slot, plan: &Plan) -> Result<()> {
+    slot.queue(&plan.info.id).room()
+}
