@@ -15,7 +15,7 @@ use crate::{
     history::{self, Filed, History},
     keeper::{Keeper, Step},
     keys::Keys,
-    log::{Event, What},
+    log::{Event, LOG, What},
     prove::{Granted, Held, Host, Proven, Purpose, Rules, prove},
     revoked::Revoked,
     sha256,
@@ -251,6 +251,7 @@ impl Keeper {
             worlds: terms.worlds,
             rules: terms.rules,
             now: terms.now,
+            log: &self.dir.join(LOG),
             last: self.log().last(),
             highest: known.highest,
             permitted: known.permitted.as_deref(),
@@ -360,7 +361,7 @@ impl Keeper {
 }
 
 /// Keeps the pin that was in force in the history, byte for byte.
-fn keep(dir: &Path, before: &Filed) -> Result<(), LedgerError> {
+pub(crate) fn keep(dir: &Path, before: &Filed) -> Result<(), LedgerError> {
     let path = history::path(dir, &before.pin.name, before.pin.sequence);
     match disk::read_if_there(&path, crate::MAX_PIN_BYTES)? {
         Some(bytes) if bytes == before.text.as_bytes() => Ok(()),

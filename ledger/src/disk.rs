@@ -100,6 +100,14 @@ pub(crate) fn unstage(path: &Path) -> Result<(), LedgerError> {
     }
 }
 
+/// Removes a file, if there is one, and waits until that is on the disk.
+pub(crate) fn remove(path: &Path) -> Result<(), LedgerError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(unwritable(path, error)),
+        _ => sync_folder(path),
+    }
+}
+
 /// Brings the entry of a file in its folder to the disk.
 pub(crate) fn sync_folder(path: &Path) -> Result<(), LedgerError> {
     let folder = path.parent().unwrap_or(Path::new("."));

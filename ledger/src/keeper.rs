@@ -21,6 +21,7 @@ use ed25519_dalek::SigningKey;
 
 use crate::{
     Kind, LedgerError, Pin,
+    change::keep,
     contract::World,
     date::Date,
     digest::is_digest,
@@ -198,6 +199,9 @@ impl Keeper {
             if logged && there == standing.from {
                 disk::settle(&place)?;
             }
+            if standing.retired && there.is_some() && there == standing.from {
+                disk::remove(&place)?;
+            }
             disk::unstage(&place)?;
             self.remember(&name)?;
         }
@@ -362,6 +366,31 @@ impl Keeper {
         Ok(pin)
     }
 
+    /// Takes a pin out of force; its file goes to the history, its sequence stays used.
+    ///
+    /// # Errors
+    /// `no-candidate` where there is no such pin, or what cannot be written.
+    pub fn retire(
+        &mut self,
+        name: &str,
+        reason: &str,
+        now: Date,
+        by: &str,
+    ) -> Result<(), LedgerError> {
+        let place = self.place(name);
+        let filed = self.in_force(name)?.ok_or_else(|| {
+            LedgerError::refused("no-candidate", &place, "there is no pin of this name")
+        })?;
+        keep(&self.dir, &filed)?;
+        let mut event = Event::new(What::Retirement, name);
+        event.sequence = Some(filed.pin.sequence);
+        event.from = Some(filed.digest);
+        event.reason = Some(reason.to_owned());
+        event.by = Some(by.to_owned());
+        self.log.append(event, now)?;
+        disk::remove(&place)
+    }
+
     /// Revokes a component, a pin or a key. What is in force is not changed by that: it is refused the
     /// next time it is proven, and `Ledger::verify` says so.
     ///
@@ -406,15 +435,19 @@ impl Keeper {
     }
 }
 
+/// The pin's file with this digest: in its place, in the history, or beside its place while it is being
+/// promoted.
 pub(crate) fn find(dir: &Path, name: &str, digest: &str) -> Result<Option<Filed>, LedgerError> {
     let place = dir.join("pins").join(format!("{name}.toml"));
-    // A place that cannot be read as a pin is not the one that is sought.
-    let there = match Filed::read(&place) {
-        Err(LedgerError::Invalid { .. }) => None,
-        other => other?,
-    };
-    if let Some(filed) = there.filter(|filed| filed.digest == digest) {
-        return Ok(Some(filed));
+    for path in [disk::beside(&place), place] {
+        // What cannot be read as a pin is not the one that is sought.
+        let there = match Filed::read(&path) {
+            Err(LedgerError::Invalid { .. }) => None,
+            other => other?,
+        };
+        if let Some(filed) = there.filter(|filed| filed.digest == digest) {
+            return Ok(Some(filed));
+        }
     }
     Ok(History::open(dir, name)?.files.remove(digest))
 }
@@ -470,7 +503,7 @@ pub fn status(dir: &Path) -> Result<Vec<Status>, LedgerError> {
                 && matches!(entry.event.what, What::Promotion | What::Rollback | What::Abandoned)
         });
         lines.push(Status {
-            pending: place.exists() && filed.path != place,
+            pending: place.exists() && filed.path.parent() != place.parent(),
             candidate: dir.join(CANDIDATES).join(format!("{name}.toml")).exists(),
             proven: known,
             since: since.map(|entry| entry.date),

@@ -41,6 +41,8 @@ pub enum What {
     Rollback,
     /// A promotion or rollback did not come to its end; what was in force before is again.
     Abandoned,
+    /// A pin is not in force any more, and none is in its stead.
+    Retirement,
     /// Something must not run any more.
     Revocation,
 }
@@ -168,6 +170,8 @@ pub struct Standing {
     pub highest: u64,
     /// Whether the last promotion or rollback was abandoned.
     pub abandoned: bool,
+    /// Whether the pin was taken out of force.
+    pub retired: bool,
     /// [`Standing::highest`] before the last promotion: what it is again if that is abandoned.
     prior: u64,
 }
@@ -238,8 +242,7 @@ impl Chain {
     pub fn standings(&self) -> BTreeMap<&str, Standing> {
         let mut names: BTreeMap<&str, Standing> = BTreeMap::new();
         for Entry { event, .. } in &self.entries {
-            let moved = matches!(event.what, What::Promotion | What::Rollback | What::Abandoned);
-            if !moved {
+            if matches!(event.what, What::Refusal | What::Swap | What::Revocation) {
                 continue;
             }
             let standing = names.entry(&event.name).or_default();
@@ -247,6 +250,7 @@ impl Chain {
             standing.from.clone_from(&event.from);
             standing.sequence = event.sequence.unwrap_or_default();
             standing.abandoned = event.what == What::Abandoned;
+            standing.retired = event.what == What::Retirement;
             match event.what {
                 What::Promotion => {
                     standing.prior = standing.highest;

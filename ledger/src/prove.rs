@@ -196,6 +196,8 @@ pub struct Held<'a> {
     pub rules: &'a Rules,
     /// The clock.
     pub now: Date,
+    /// The log's file, for messages.
+    pub log: &'a Path,
     /// The date of the log's last line.
     pub last: Option<Date>,
     /// The highest sequence of this name that was seen, in the log or outside.
@@ -253,7 +255,7 @@ pub fn prove(
 
     // In force by the clock, not revoked, not an older one.
     if let Some(last) = held.last.filter(|last| *last > held.now) {
-        return Err(clock_set_back(&place.with_file_name(crate::log::LOG), held.now, last));
+        return Err(clock_set_back(held.log, held.now, last));
     }
     dates(&pin, held.now).map_err(|(code, reason)| refused(code, reason))?;
     for digest in [&pin.sha256, &digest] {

@@ -53,6 +53,7 @@ fn a_clock_that_was_set_back() {
         .unwrap_err();
     assert_eq!(error.code(), "clock-set-back");
     let said = error.to_string();
+    assert!(said.contains("/ledger/log.jsonl"), "{said}");
     assert!(said.contains("2026-11-30T12:00:00Z") && said.contains("11:59:59"), "{said}");
     assert_eq!(home.in_place(), text);
     fs::write(home.path("components/one.wasm"), b"first").unwrap();

@@ -161,3 +161,30 @@ fn a_pin_written_into_its_place_waits_and_the_one_before_serves() {
     drop(keeper);
     assert!(home.audit().pending.is_empty() && home.audit().is_sound());
 }
+
+#[test]
+fn a_pin_that_is_retired_is_in_force_nowhere_and_its_number_stays_used() {
+    let home = Home::signed();
+    let first = home.promoted(b"first");
+    let mut keeper = home.keeper();
+    keeper.retire(NAME, "not needed", common::date(common::NOW), "test").unwrap();
+    assert!(!home.place().exists() && keeper.in_force(NAME).unwrap().is_none());
+    assert_eq!(home.serve(&keeper, &mut Told::default()).unwrap_err().code(), "pin-changed");
+    drop(keeper);
+    assert!(home.audit().is_sound(), "{:?}", home.audit().faults);
+    assert_eq!(Ledger::in_force(&home.ledger()).unwrap().pins().count(), 0);
+
+    // A crash before the file was removed.
+    fs::write(home.place(), &first).unwrap();
+    let mut keeper = home.keeper();
+    assert!(!home.place().exists());
+
+    component(&home, b"first");
+    let error = home.promote(&mut keeper, &first, &mut Told::default()).unwrap_err();
+    assert_eq!(error.code(), "sequence-replayed");
+    drop(keeper);
+    home.promoted(b"secnd");
+    let found = Ledger::in_force(&home.ledger()).unwrap();
+    assert_eq!(found.pin(NAME).map(|pin| (pin.sequence, pin.previous.clone())), Some((2, None)));
+    assert!(home.audit().is_sound(), "{:?}", home.audit().faults);
+}
