@@ -33,6 +33,8 @@ mod history;
 pub mod keeper;
 pub mod keys;
 pub mod log;
+#[cfg(feature = "oci")]
+pub mod oci;
 pub mod performance;
 mod pin;
 pub mod prove;

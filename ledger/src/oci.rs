@@ -141,8 +141,7 @@ impl Oci {
             let layers = manifest.layers.len();
             return Err(self.mismatch(format!("expected one layer, found {layers}")));
         };
-        for (found, expected) in
-            [(&manifest.config.media_type, CONFIG), (&layer.media_type, LAYER)]
+        for (found, expected) in [(&manifest.config.media_type, CONFIG), (&layer.media_type, LAYER)]
         {
             if manifest.schema_version != 2 || found != expected {
                 return Err(self.mismatch(format!("expected {expected}, found {found}")));

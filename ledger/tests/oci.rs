@@ -51,14 +51,24 @@ impl Registry {
                     let head: Vec<_> =
                         lines.map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
                     let bearer = head.iter().find_map(|line| {
-                        line.to_lowercase().strip_prefix("authorization: bearer ").map(str::to_owned)
+                        line.to_lowercase()
+                            .strip_prefix("authorization: bearer ")
+                            .map(str::to_owned)
                     });
-                    let realm = format!("www-authenticate: Bearer realm=\"http://{own}/token\",service=\"here & now\",scope=\"repository:a/b:pull\"\r\n");
+                    let realm = format!(
+                        "www-authenticate: Bearer realm=\"http://{own}/token\",service=\"here & now\",scope=\"repository:a/b:pull\"\r\n"
+                    );
                     let (status, header, body) = match answers.token {
-                        Some(token) if path.starts_with("/v2/") && bearer.as_deref() != Some(token) => {
+                        Some(token)
+                            if path.starts_with("/v2/") && bearer.as_deref() != Some(token) =>
+                        {
                             (401, realm, Vec::new())
                         }
-                        _ => answers.paths.get(&path).cloned().unwrap_or((404, String::new(), Vec::new())),
+                        _ => answers.paths.get(&path).cloned().unwrap_or((
+                            404,
+                            String::new(),
+                            Vec::new(),
+                        )),
                     };
                     let head = format!(
                         "HTTP/1.1 {status} X\r\n{header}content-length: {}\r\nconnection: close\r\n\r\n",
