@@ -81,7 +81,14 @@ impl Bench {
             sequence: 1,
             imports: found.imports,
         };
-        let imports = ["gristmill:contract/*", "wasi:cli/*", "wasi:clocks/*", "wasi:io/*"];
+        let imports = [
+            "gristmill:contract/*",
+            "wasi:cli/*",
+            "wasi:clocks/*",
+            "wasi:filesystem/*",
+            "wasi:io/*",
+            "wasi:random/*",
+        ];
         let imports = imports.iter().map(|&name| name.to_owned()).collect();
         let mut grant = Grant { imports, ..Grant::none(Kind::Backend) };
         // As many as the sandbox has, and answers that may go on for a test's time.
