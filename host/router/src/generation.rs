@@ -96,6 +96,20 @@ impl Generation {
         self.failure.store(None);
     }
 
+    /// Believes what it was last told for as long as if it had been told now, so that nobody waits for
+    /// it when it answers again. What its list does not have is asked for at once all the same.
+    pub(crate) fn renew(&self) {
+        let now = Instant::now();
+        if let Some(known) = self.listing.load_full() {
+            let at = now.checked_sub(2 * MISS).unwrap_or(now).max(known.at);
+            self.listing.store(Some(Arc::new(Listing { at, models: known.models.clone() })));
+        }
+        if let Some(known) = self.server.load_full() {
+            let (at, version) = (now, known.version.clone());
+            self.server.store(Some(Arc::new(Server { at, fresh: known.fresh, version })));
+        }
+    }
+
     /// The models it serves, from its own list. Two callers may both ask; nobody waits for a lock.
     ///
     /// # Errors

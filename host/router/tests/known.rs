@@ -8,7 +8,10 @@
     reason = "tests may fail loudly"
 )]
 
-use std::sync::Arc;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use gristmill_core::{
@@ -32,6 +35,8 @@ struct Server {
     kind: &'static str,
     digest: String,
     model: ModelInfo,
+    /// The version it tells; none: it cannot be asked.
+    version: Mutex<Option<&'static str>>,
 }
 
 impl Server {
@@ -39,6 +44,7 @@ impl Server {
         Arc::new(Self {
             kind,
             digest: format!("sha256:{kind}"),
+            version: Mutex::new(Some("0.4.9")),
             model: ModelInfo {
                 id: "gemma".into(),
                 digest: weights.map(str::to_owned),
@@ -92,7 +98,9 @@ impl Backend for Server {
     }
 
     async fn health(&self) -> Result<Readiness> {
-        let extras = vec![("server-version".into(), "0.4.9".into())];
+        let version = *self.version.lock().unwrap();
+        let down = || Error::new(Code::UpstreamUnavailable, "it refused the connection");
+        let extras = vec![("server-version".into(), version.ok_or_else(down)?.into())];
         Ok(Readiness { ready: true, detail: "ready".into(), extras })
     }
 }
@@ -175,6 +183,20 @@ async fn a_block_refuses_what_it_names_by_its_name() {
         assert!(error.message.contains(word), "{error}");
     }
     assert_eq!(outcome(&router, plain()).await.unwrap(), "ollama", "nothing else is blocked");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_was_down_is_asked_for_its_version_again_soon() {
+    let ollama = Server::new("ollama", None);
+    *ollama.version.lock().unwrap() = None;
+    let router =
+        router(knows(vec![block("lost-ids", NO_TOOLS)]), std::slice::from_ref(&ollama)).await;
+    let code = |error: Error| error.code;
+    assert_eq!(outcome(&router, tools()).await.map_err(code), Err(Code::Blocked), "unknown");
+    *ollama.version.lock().unwrap() = Some("0.6");
+    assert_eq!(outcome(&router, tools()).await.map_err(code), Err(Code::Blocked), "just asked");
+    tokio::time::advance(Duration::from_millis(1100)).await;
+    assert_eq!(outcome(&router, tools()).await.unwrap(), "ollama", "repaired, and back");
 }
 
 #[tokio::test]

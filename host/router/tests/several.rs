@@ -22,7 +22,9 @@ use gristmill_core::{
     capability::{Descriptor, ModelInfo, Readiness},
     request::{EmbedRequest, Embeddings, Prompt, Ranked, Request, RerankRequest},
 };
-use gristmill_router::{Limits, NoModels, NoResidency, Router, RouterConfig, Source};
+use gristmill_router::{
+    Limits, NoModels, NoResidency, Rollout, Router, RouterConfig, Source, SwapError,
+};
 use gristmill_sandbox::backend::{Backend, Generation};
 
 /// A server's list of models, or its failure, or silence.
@@ -34,13 +36,18 @@ enum Says {
 }
 
 struct Server {
+    digest: &'static str,
     says: Mutex<Says>,
     asked: AtomicUsize,
 }
 
 impl Server {
     fn new(says: Says) -> Arc<Self> {
-        Arc::new(Self { says: Mutex::new(says), asked: AtomicUsize::new(0) })
+        Self::of("sha256:00", says)
+    }
+
+    fn of(digest: &'static str, says: Says) -> Arc<Self> {
+        Arc::new(Self { digest, says: Mutex::new(says), asked: AtomicUsize::new(0) })
     }
 
     fn models(models: &[&'static str]) -> Arc<Self> {
@@ -59,7 +66,7 @@ impl Server {
 #[async_trait]
 impl Backend for Server {
     fn digest(&self) -> &str {
-        "sha256:00"
+        self.digest
     }
 
     async fn describe(&self) -> Result<Descriptor> {
@@ -210,4 +217,35 @@ async fn one_that_is_silent_costs_the_others_little() {
     assert_eq!(silent.asked.load(Ordering::SeqCst), 1, "it is not asked for every request");
     assert_eq!(chosen(&router, "silent/a").await, Err(Code::UpstreamTimeout));
     assert_eq!(router.catalogue().await.unwrap().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_swap_makes_nobody_wait_for_a_list_forward_or_back() {
+    let one = Server::models(&["a"]);
+    let router = router(&[("one", &one)]).await;
+    assert_eq!(chosen(&router, "a").await, answer("one", "a"));
+    let two = Server::of("sha256:01", Says::Models(vec!["a"]));
+    let promote = |server: &Arc<Server>| {
+        router.promote("one", Arc::clone(server) as Arc<dyn Backend>, Rollout::default())
+    };
+    promote(&two).await.unwrap();
+    let asked = |server: &Server| server.asked.load(Ordering::SeqCst);
+    assert_eq!((asked(&one), asked(&two)), (1, 1), "asked before it answers");
+    assert_eq!(chosen(&router, "a").await, answer("one", "a"));
+    assert_eq!(asked(&two), 1);
+
+    tokio::time::advance(Duration::from_secs(3600)).await;
+    one.says(Says::Models(vec!["a", "b"]));
+    router.rollback("one").unwrap();
+    assert_eq!(chosen(&router, "a").await, answer("one", "a"));
+    assert_eq!(asked(&one), 1, "its list is believed again");
+    assert_eq!(chosen(&router, "b").await, answer("one", "b"), "and what is not in it asked for");
+
+    // A candidate whose server is down is refused; what is live stays.
+    let down = Server::of("sha256:02", Says::Down);
+    let SwapError::Candidate { error, .. } = promote(&down).await.unwrap_err() else {
+        panic!("expected it to be the candidate's failure")
+    };
+    assert_eq!(error, Server::down());
+    assert_eq!(chosen(&router, "a").await, answer("one", "a"));
 }

@@ -13,7 +13,10 @@ mod common;
 use std::time::Duration;
 
 use common::{Bench, FIRST, NAME, NEXT, WORSE, after, pends, piece, request, rest};
-use gristmill_core::Code;
+use gristmill_core::{
+    Code,
+    request::{EmbedRequest, RerankRequest},
+};
 use gristmill_router::{
     Guardrail, Limits, Role, Rollout, RouterConfig, Source, Standing, SwapError, Trial,
 };
@@ -142,6 +145,53 @@ async fn a_request_that_waits_through_a_swap_is_answered_by_what_answers_then() 
     drop(running);
     assert_eq!(waiting.await.unwrap(), (2, "teller-next ".into()));
     assert_eq!(leaving.await.unwrap(), (2, "teller-next ".into()));
+}
+
+#[tokio::test]
+async fn what_the_new_generation_does_not_serve_the_old_one_answers_to_whoever_waited() {
+    let one = Limits { active: 1, queued: 8 };
+    let bench = Bench::with(RouterConfig::default(), one).await;
+    let running = bench.begin("a", "1000000").await.unwrap();
+    let mut waiting = Box::pin(bench.ask("b", "1"));
+    pends(&mut waiting).await;
+    // It serves one model, and that has another name.
+    let other = bench.component("hostile");
+    bench.router.promote(NAME, other, Rollout::default()).await.unwrap();
+    drop(running);
+    assert_eq!(waiting.await.unwrap(), (1, "teller ".into()));
+    assert_eq!(bench.ask("c", "1").await.unwrap_err().code, Code::NotFound);
+}
+
+#[tokio::test]
+async fn vectors_and_ranks_tell_who_gave_them() {
+    let one = Limits { active: 1, queued: 8 };
+    let bench = Bench::with(RouterConfig::default(), one).await;
+    let plan = bench.router.resolve("teller").await.unwrap();
+    let running = bench.begin("a", "1000000").await.unwrap();
+    let texts = EmbedRequest {
+        model: "teller".into(),
+        inputs: vec!["a".into(), "b".into()],
+        dimensions: None,
+        truncate: false,
+        extras: Vec::new(),
+    };
+    let documents = RerankRequest {
+        model: "teller".into(),
+        query: "q".into(),
+        documents: vec!["a".into()],
+        top_n: None,
+        extras: Vec::new(),
+    };
+    let mut vectors = Box::pin(bench.router.embed(&plan, texts, None));
+    pends(&mut vectors).await;
+    let mut ranks = Box::pin(bench.router.rerank(&plan, documents));
+    pends(&mut ranks).await;
+    bench.router.promote(NAME, bench.component(NEXT), Rollout::default()).await.unwrap();
+    drop(running);
+    let vectors = vectors.await.unwrap();
+    assert_eq!((vectors.by.generation, vectors.what.rows), (2, 2));
+    let ranks = ranks.await.unwrap();
+    assert_eq!((ranks.by.generation, ranks.what.len()), (2, 1));
 }
 
 #[tokio::test]

@@ -1,6 +1,10 @@
 //! Swaps under load: nobody is dropped, nobody gets two generations in one answer, nobody waits for
 //! a swap. Five seconds; `GRISTMILL_SWAP_SECONDS=60` and `--no-capture` make it the bench, which
-//! prints what it found.
+//! prints what it found and holds it to the bounds.
+//!
+//! The pause is what ten requests, a millisecond apart around each swap, take to begin: to be resolved,
+//! given their generation and taken by its component. The same is measured at times without a swap,
+//! which says what the machine adds.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -14,10 +18,7 @@ mod common;
 use std::{
     collections::HashMap,
     env,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -32,6 +33,8 @@ const PAUSE: Duration = Duration::from_millis(5);
 const ROLLBACK: Duration = Duration::from_millis(100);
 /// Between requests: 200 a second.
 const PERIOD: Duration = Duration::from_millis(5);
+/// Requests around a swap, a millisecond apart.
+const AROUND: u64 = 10;
 
 fn wide() -> Limits {
     Limits { active: 2000, queued: 2000 }
@@ -77,85 +80,76 @@ async fn a_swap_every_second_under_load_costs_nobody_a_request() {
     let first = Arc::clone(&components[0]);
     bench.router.install(NAME, Source::Listed, wide(), first).await.unwrap();
 
-    let count = Arc::new(AtomicU64::new(0));
-    let swapping = Arc::new(AtomicBool::new(false));
-    // The load: a request every period, every other one streamed. Beside it, while a swap is made,
-    // one request after the other: these are the ones that a swap could keep waiting.
+    // The load: a request every period, every other one streamed.
     let load = tokio::spawn({
         let (router, names) = (Arc::clone(&bench.router), Arc::clone(&names));
-        let count = Arc::clone(&count);
         async move {
             let start = tokio::time::Instant::now();
             let mut requests = JoinSet::new();
             for n in 0..seconds * 200 {
                 sleep_until(start + PERIOD * u32::try_from(n).unwrap()).await;
-                count.fetch_add(1, SeqCst);
                 requests.spawn(one(Arc::clone(&router), Arc::clone(&names), n, n % 2 == 0));
             }
             requests.join_all().await
         }
     });
-    let probe = tokio::spawn({
-        let (router, names) = (Arc::clone(&bench.router), Arc::clone(&names));
-        let swapping = Arc::clone(&swapping);
-        async move {
-            let mut during = Vec::new();
-            let mut n = 1_000_000;
-            while Arc::strong_count(&swapping) > 1 {
-                if !swapping.load(SeqCst) {
-                    tokio::time::sleep(Duration::from_millis(1)).await;
-                    continue;
-                }
-                during.push(one(Arc::clone(&router), Arc::clone(&names), n, false).await);
-                n += 1;
-            }
-            during
-        }
-    });
-
-    let (mut swaps, mut promotions, mut rollbacks) = (0, Vec::new(), Vec::new());
+    let (mut paused, mut idle) = (Vec::new(), Vec::new());
+    let (mut promotions, mut rollbacks) = (Vec::new(), Vec::new());
+    let mut swaps = 0;
     while !load.is_finished() {
-        tokio::time::sleep(Duration::from_millis(950)).await;
-        swapping.store(true, SeqCst);
-        let since = Instant::now();
-        let current = bench.router.generations(NAME)[0].generation.digest.clone();
-        if swaps % 3 == 2 {
-            bench.router.rollback(NAME).unwrap();
-            rollbacks.push(since.elapsed());
-        } else {
-            let other = components.iter().find(|component| component.digest() != current).unwrap();
-            let rollout = Rollout::default();
-            bench.router.promote(NAME, Arc::clone(other), rollout).await.unwrap();
-            promotions.push(since.elapsed());
+        for (swap, times) in [(false, &mut idle), (true, &mut paused)] {
+            let start = tokio::time::Instant::now() + Duration::from_millis(480);
+            let mut probes = JoinSet::new();
+            for n in 0..AROUND {
+                let (router, names) = (Arc::clone(&bench.router), Arc::clone(&names));
+                probes.spawn(async move {
+                    sleep_until(start + Duration::from_millis(n)).await;
+                    one(router, names, 1_000_000 + n, false).await
+                });
+            }
+            sleep_until(start + Duration::from_millis(AROUND / 2)).await;
+            let since = Instant::now();
+            if swap && swaps % 3 == 2 {
+                bench.router.rollback(NAME).unwrap();
+                rollbacks.push(since.elapsed());
+            } else if swap {
+                let live = bench.router.generations(NAME)[0].generation.digest.clone();
+                let other = components.iter().find(|component| component.digest() != live).unwrap();
+                let rollout = Rollout::default();
+                bench.router.promote(NAME, Arc::clone(other), rollout).await.unwrap();
+                promotions.push(since.elapsed());
+            }
+            swaps += u64::from(swap);
+            times.extend(probes.join_all().await);
         }
-        // What comes right after a swap counts as during it.
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        swapping.store(false, SeqCst);
-        swaps += 1;
     }
-    drop(swapping);
     let mut begun = load.await.unwrap();
-    let mut during = probe.await.unwrap();
 
-    let answered = begun.len() as u64;
-    let (quiet, busy) = (percentile(&mut begun, 99), percentile(&mut during, 99));
-    let usual = percentile(&mut begun, 50);
-    let pause = busy.saturating_sub(usual);
-    let slowest = rollbacks.iter().max().copied().unwrap_or_default();
+    let slowest = rollbacks.iter().max().copied().unwrap();
     println!(
-        "{answered} requests, {} during swaps, 0 failed; {swaps} swaps\n\
-         to begin: {usual:?} at p50, {quiet:?} at p99; during swaps {:?} at p50, {busy:?} at p99\n\
-         pause of new requests at p99: {pause:?} (bound {PAUSE:?})\n\
+        "{} requests and {} around swaps, 0 failed; {swaps} swaps in {seconds} s\n\
+         a request begins after {:?} at p50, {:?} at p99\n\
+         pause of new requests during a swap: {:?} at p50, {:?} at p99 (bound {PAUSE:?});\n\
+         the same without a swap: {:?} at p50, {:?} at p99\n\
          promotion, proving included: {:?} at most; rollback: {slowest:?} at most (bound {ROLLBACK:?})",
-        during.len(),
-        percentile(&mut during, 50),
-        promotions.iter().max(),
+        begun.len(),
+        paused.len(),
+        percentile(&mut begun, 50),
+        percentile(&mut begun, 99),
+        percentile(&mut paused, 50),
+        percentile(&mut paused, 99),
+        percentile(&mut idle, 50),
+        percentile(&mut idle, 99),
+        promotions.iter().max().unwrap(),
     );
-    assert_eq!(answered, count.load(SeqCst));
-    assert!(swaps >= seconds - 1 && !rollbacks.is_empty());
+    assert_eq!(begun.len() as u64, seconds * 200);
+    assert!(swaps >= seconds - 1);
     assert!(slowest < ROLLBACK, "{slowest:?}");
-    // On a machine that is busy with other things everything waits; a swap must not add to that.
-    assert!(busy < quiet + PAUSE, "{busy:?} during swaps, {quiet:?} at other times");
+    // Five swaps meet fifty requests, so that their 99th percentile would be the one that a busy
+    // machine did not run. The bench meets enough.
+    let held = if seconds < 60 { 90 } else { 99 };
+    let pause = percentile(&mut paused, held);
+    assert!(pause < PAUSE, "pause of {pause:?} at p{held}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

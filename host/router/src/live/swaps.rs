@@ -346,6 +346,7 @@ impl Backends {
         let old = slot.lineup.load_full();
         let previous = old.previous.as_ref()?;
         previous.life.serve();
+        previous.renew();
         slot.lineup.store(Arc::new(Lineup {
             current: Arc::clone(previous),
             previous: None,

@@ -1,7 +1,7 @@
 //! What a generation is held to: its last requests, and the shares of them that may fail or be slow.
 //!
 //! A request *fails* when its error is the generation's doing ([`blames`]); what a caller did wrong,
-//! a full queue and a cancelled answer say nothing of it. Time is what the component was waited for,
+//! a full queue, a server that cannot be reached and a cancelled answer say nothing of it. Time is what the component was waited for,
 //! so a reader that stalls does not make a generation slow. A share is never of fewer than
 //! [`Guardrail::least`] requests, so one early failure is no verdict, and a run of them is one at
 //! once.
@@ -30,7 +30,7 @@ pub struct Guardrail {
     /// A share is of at least so many requests, 1 to `window`.
     pub least: usize,
     /// Highest share that may fail, beyond the share that fails on the generation it is compared
-    /// with: a server that is down is no reason to go back.
+    /// with: the current one for a candidate, the replaced one, as it was, for a new one.
     pub failed: f64,
     /// Longest good wait for the first event of an answer; none: not looked at.
     pub first_event: Option<Duration>,
@@ -178,7 +178,6 @@ pub(crate) fn blames(error: &Error) -> bool {
         Code::PluginFault
         | Code::UpstreamError
         | Code::UpstreamTimeout
-        | Code::UpstreamUnavailable
         | Code::ManifestMismatch
         | Code::SessionFatal
         | Code::SessionClosed
@@ -192,6 +191,7 @@ pub(crate) fn blames(error: &Error) -> bool {
         | Code::Busy
         | Code::Cancelled
         | Code::Drained
+        | Code::UpstreamUnavailable
         | Code::InsufficientMemory
         | Code::Blocked => false,
     }

@@ -71,9 +71,18 @@ impl Bench {
         let found = inspect(&bytes).unwrap();
         let file = format!("{name}.wasm");
         let pin = Pin::first(name, file, &bytes, found.kind, found.contract, found.imports);
-        let imports = ["gristmill:contract/*", "wasi:cli/*", "wasi:clocks/*", "wasi:io/*"];
+        let imports = [
+            "gristmill:contract/*",
+            "wasi:cli/*",
+            "wasi:clocks/*",
+            "wasi:filesystem/*",
+            "wasi:io/*",
+            "wasi:random/*",
+        ];
         let imports = imports.iter().map(|&name| name.to_owned()).collect();
-        let grant = Grant { imports, ..Grant::none(Kind::Backend) };
+        let mut grant = Grant { imports, ..Grant::none(Kind::Backend) };
+        // As many as the sandbox has, and answers that may go on for a test's time.
+        grant.limits.stores = 1100;
         self.sandbox.load_backend(&bytes, &pin, &grant, Services::default()).unwrap()
     }
 
