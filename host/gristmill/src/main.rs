@@ -7,6 +7,8 @@ mod catalogue;
 mod cli;
 mod compose;
 mod conformance;
+mod control;
+mod keys;
 mod models;
 mod plugin;
 mod progress;
