@@ -131,10 +131,8 @@ async fn who_may_not_come_in_is_told_before_a_body_is_read() {
     };
     for (key, status) in [("wrong", 401), (inference.as_str(), 403)] {
         for path in ["/api/pull", "/v1/ledger/promote"] {
-            let request = axum::http::Request::post(path)
-                .header("x-api-key", key)
-                .body(endless())
-                .unwrap();
+            let request =
+                axum::http::Request::post(path).header("x-api-key", key).body(endless()).unwrap();
             assert_eq!(bench.send(request).await.status, status, "{path}");
         }
     }

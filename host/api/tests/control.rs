@@ -37,7 +37,8 @@ impl Control for Told {
         NoControl.host()
     }
     async fn problems(&self) -> Vec<Problem> {
-        let [part, code, message] = ["ledger", "invalid-pin", "pins/cpu.toml: no"].map(String::from);
+        let [part, code, message] =
+            ["ledger", "invalid-pin", "pins/cpu.toml: no"].map(String::from);
         vec![Problem { part, code, message }]
     }
     fn score(&self, digest: Option<&str>, backend: &str) -> Option<Score> {
@@ -124,8 +125,14 @@ async fn it_says_what_runs() {
 
     let backends = get(&bench, "/v1/backends").await;
     let of = |place: usize, field: &str| backends["backends"][place][field].clone();
-    assert_eq!((of(0, "name"), of(0, "models"), of(0, "ready")), (json!("here"), json!("store"), json!(true)));
-    assert_eq!((of(1, "name"), of(1, "models"), of(1, "ready")), (json!("there"), json!("list"), json!(false)));
+    assert_eq!(
+        (of(0, "name"), of(0, "models"), of(0, "ready")),
+        (json!("here"), json!("store"), json!(true))
+    );
+    assert_eq!(
+        (of(1, "name"), of(1, "models"), of(1, "ready")),
+        (json!("there"), json!("list"), json!(false))
+    );
     assert_eq!((of(0, "digest"), of(0, "generation")), (json!(support::DIGEST), json!(1)));
 
     let capabilities = get(&bench, "/v1/capabilities").await;
@@ -147,7 +154,8 @@ async fn readyz_tells_of_the_ledger_and_serves_on() {
     let (bench, ..) = host(ApiConfig::default(), None).await;
     let ready = get(&bench, "/readyz").await;
     assert_eq!(ready["ready"], true);
-    let problem = json!({ "part": "ledger", "code": "invalid-pin", "message": "pins/cpu.toml: no" });
+    let problem =
+        json!({ "part": "ledger", "code": "invalid-pin", "message": "pins/cpu.toml: no" });
     assert_eq!(ready["problems"], json!([problem]));
 }
 
@@ -206,13 +214,14 @@ async fn each_refusal_has_its_reason() {
     assert!(route["refusal"]["message"].as_str().unwrap().contains("loses calls"), "{route}");
     assert_eq!(explain(&bench, "tiny", &["inference.text"]).await["winner"]["backend"], "here");
 
-    let mut claims = bench.double.claims.lock().unwrap();
-    claims.push(Claim {
+    bench.double.claims.lock().unwrap().push(Claim {
         name: "logprobs".into(),
-        support: Support::Unsupported(Reason { code: "no".into(), detail: "it counts none".into() }),
+        support: Support::Unsupported(Reason {
+            code: "no".into(),
+            detail: "it counts none".into(),
+        }),
         value: None,
     });
-    drop(claims);
     // What a back-end is, it says when it is installed.
     let limits = Limits::default();
     let again = bench.double.clone();
@@ -237,7 +246,13 @@ async fn every_failure_has_the_one_envelope_with_the_requests_id() {
         (Method::DELETE, "/v1/runtime", "", 405, "method-not-allowed"),
         (post.clone(), "/v1/ledger/verify", "{}", 501, "a-word"),
         (post.clone(), "/v1/ledger/rollback", r#"{"name": "x"}"#, 404, "a-word"),
-        (post.clone(), "/v1/ledger/revoke", r#"{"kind": "key", "key": "k", "reason": "r"}"#, 400, "a-word"),
+        (
+            post.clone(),
+            "/v1/ledger/revoke",
+            r#"{"kind": "key", "key": "k", "reason": "r"}"#,
+            400,
+            "a-word",
+        ),
         (post.clone(), "/v1/ledger/promote", "{", 400, "invalid-request"),
         (post.clone(), "/v1/route", r#"{"model": ""}"#, 400, "invalid-request"),
     ] {

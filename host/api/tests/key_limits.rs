@@ -5,7 +5,10 @@ mod support;
 
 use std::time::Duration;
 
-use axum::{body::Body, http::{Method, Request}};
+use axum::{
+    body::Body,
+    http::{Method, Request},
+};
 use gristmill_router::Limits;
 use http_body_util::BodyExt;
 use support::{Beat, CHATS, Double, Keyed, Play, Reply, ask, ask_at, bench_with};

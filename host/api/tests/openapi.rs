@@ -70,7 +70,8 @@ fn it_is_a_sound_document() {
         assert!(operation["responses"]["200"]["description"].is_string());
         assert!(operation["responses"]["default"]["content"].is_object());
         let parameters = operation["parameters"].as_array().cloned().unwrap_or_default();
-        let variables = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+        let variables =
+            path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
         let declared = parameters.iter().filter(|parameter| parameter["in"] == "path");
         assert_eq!(
             variables.collect::<Vec<_>>(),
@@ -111,8 +112,7 @@ async fn what_comes_is_what_it_says() {
             ("POST", "/v1/ledger/verify") => "{}".to_owned(),
             _ => continue,
         };
-        let reply =
-            bench.raw(Method::from_bytes(method.as_bytes()).unwrap(), &path, body).await;
+        let reply = bench.raw(Method::from_bytes(method.as_bytes()).unwrap(), &path, body).await;
         let content = if reply.status.is_success() {
             &operation["responses"]["200"]["content"]
         } else {

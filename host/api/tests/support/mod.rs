@@ -22,7 +22,10 @@ use axum::{
     body::Body,
     http::{HeaderMap, Method, Request as HttpRequest, StatusCode},
 };
-use gristmill_api::{ApiConfig, AppState, app, keys::{KeyFile, KeyRing, Wanted}};
+use gristmill_api::{
+    ApiConfig, AppState, app,
+    keys::{KeyFile, KeyRing, Wanted},
+};
 use gristmill_router::{Limits, Router, RouterConfig, Source};
 use http_body_util::BodyExt;
 use serde_json::Value;
