@@ -32,6 +32,8 @@ pub(crate) struct Places {
     pub(crate) ledger: PathBuf,
     /// Grants.
     pub(crate) policies: PathBuf,
+    /// What is remembered of the ledger outside its folder; none where this user has no data folder.
+    pub(crate) ledger_state: Option<PathBuf>,
     /// The file of the keys; none where this user has no data folder and nothing else was said.
     pub(crate) keys: Option<PathBuf>,
 }
@@ -55,6 +57,9 @@ impl Places {
             plugins: place("paths.plugins", share.join("plugins")),
             ledger: place("paths.ledger", share.join("ledger")),
             policies: place("paths.policies", share.join("policies")),
+            ledger_state: data_folder()
+                .ok()
+                .map(|folder| folder.join("gristmill/ledger-seen.toml")),
             keys: match settings.text("paths.keys") {
                 Some(path) => Some(PathBuf::from(path)),
                 None => data_folder().ok().map(|folder| folder.join("gristmill/keys.toml")),
@@ -197,12 +202,24 @@ impl Configured {
         let server = self.servers.iter().find(|server| server.name == name);
         let pin = server.map_or(name, Server::plugin);
         plugins.load(pin, Kind::Backend, |bytes, pin, grant| {
-            let mut services = self.services.clone();
-            if let Some(server) = server {
-                services.upstream = Some(server.client(grant)?);
-            }
-            Ok(plugins.sandbox.load_backend(bytes, pin, grant, services)?)
+            self.bind(&plugins.sandbox, name, bytes, pin, grant)
         })
+    }
+
+    /// Loads this component for a back-end, bound to the back-end's server where it has one.
+    pub(crate) fn bind(
+        &self,
+        sandbox: &Sandbox,
+        name: &str,
+        bytes: &[u8],
+        pin: &Pin,
+        grant: &Grant,
+    ) -> Result<Arc<dyn Backend>> {
+        let mut services = self.services.clone();
+        if let Some(server) = self.servers.iter().find(|server| server.name == name) {
+            services.upstream = Some(server.client(grant)?);
+        }
+        Ok(sandbox.load_backend(bytes, pin, grant, services)?)
     }
 }
 
@@ -256,7 +273,7 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
 pub(crate) struct Plugins {
     pub(crate) sandbox: Sandbox,
     pub(crate) ledger: Ledger,
-    pub(crate) policies: Policies,
+    policies: Policies,
     folder: PathBuf,
     ledger_folder: PathBuf,
 }
@@ -264,13 +281,8 @@ pub(crate) struct Plugins {
 impl Plugins {
     fn open(places: &Places) -> Result<Self> {
         let config = SandboxConfig { compiled: compiled_folder(), ..SandboxConfig::default() };
-        Self::with(Sandbox::new(config)?, places)
-    }
-
-    /// What may run by the files as they are now, in this sandbox.
-    pub(crate) fn with(sandbox: Sandbox, places: &Places) -> Result<Self> {
         Ok(Self {
-            sandbox,
+            sandbox: Sandbox::new(config)?,
             ledger: Ledger::open(&places.ledger)?,
             policies: Policies::open(&places.policies)?,
             folder: places.plugins.clone(),

@@ -5,164 +5,131 @@
 //! whoever wrote it. What runs changes by a verb alone, and only after everything about the new
 //! component has been proven.
 
-use std::{
-    collections::HashMap,
-    fs, io,
-    path::Path,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{fs, io, path::Path, sync::Arc};
 
-use anyhow::{Context as _, Result, ensure};
 use async_trait::async_trait;
 use gristmill_api::control::{
     Control, Kind, Refused,
     view::{
         HostFacts, LedgerStatus, LogEntry, LogPage, LogQuery, PluginPin, Policy, Problem, Promote,
-        Revoke, Revoked, Rollback, Score, Swap, Swapped, UpstreamEntry, Verified,
+        Revoke, Revoked, Rollback, Swap, Trial, UpstreamEntry, Verified,
     },
 };
 use gristmill_kernels::{Pool, isa};
-use gristmill_ledger::{Kind as PluginKind, Ledger, Pin, evidence::Evidence, sha256};
+use gristmill_ledger::{
+    self as ledger, Audit, Date, Ledger, LedgerError, Pin, contract, evidence::Evidence,
+    log::Chain, source::Folder, upstream,
+};
 use gristmill_policies::{Policies, block};
-use gristmill_router::Router;
-use gristmill_sandbox::{Sandbox, backend::Backend, inspect};
+use gristmill_router::{Rollout, Trial as RouterTrial};
 use jiff::{Timestamp, tz::TimeZone};
 use serde_json::Value;
-use tokio::task::spawn_blocking;
+use tokio::{runtime::Handle, task::spawn_blocking};
 
 use crate::{
-    compose::{Composed, Configured, Places, Plugins, hardware},
+    compose::{Composed, Places, hardware},
+    promote::Promoter,
     settings::Settings,
 };
 
-/// Longest log line and longest file shown, bytes.
-const MOST_BYTES: u64 = 64 << 20;
+/// Copies of requests that a shadow may have under way.
+const SHADOWS: usize = 4;
 
 /// This host's ledger, policies and machine.
 pub(crate) struct HostControl {
-    places: Places,
     host: HostFacts,
-    router: Arc<Router>,
-    sandbox: Sandbox,
-    configured: Arc<Configured>,
-    /// Held through a verb, so that one ends before the next begins.
-    verbs: tokio::sync::Mutex<()>,
-    /// What each back-end ran before, to go back to.
-    before: Mutex<HashMap<String, Arc<dyn Backend>>>,
+    promoter: Arc<Promoter>,
 }
 
 impl HostControl {
-    /// Over the rooms as they are composed.
+    /// Over the rooms as they are composed; within the runtime in which they serve.
     pub(crate) fn new(settings: &Settings, places: &Places, composed: Composed) -> Self {
         let kernels = isa::report();
+        let mut contracts: Vec<_> =
+            contract::worlds().into_iter().map(|world| world.contract).collect();
+        contracts.dedup();
         let host = HostFacts {
             architecture: std::env::consts::ARCH.to_owned(),
             threads: Pool::available(),
             kernels: Some(kernels.chosen.to_string()),
             kernels_because: Some(kernels.why.clone()),
             hardware: hardware(),
-            contracts: vec!["0.1".to_owned()],
+            contracts,
             memory_limit_bytes: settings.count("engine.memory_mib").map(|mib| mib << 20),
         };
-        Self {
+        let promoter = Promoter {
             places: places.clone(),
-            host,
-            router: composed.router,
             sandbox: composed.plugins.sandbox,
             configured: Arc::new(composed.configured),
-            verbs: tokio::sync::Mutex::default(),
-            before: Mutex::default(),
-        }
+            router: composed.router,
+            runtime: Handle::current(),
+        };
+        Self { host, promoter: Arc::new(promoter) }
     }
 
-    /// Reads files, off the threads that serve.
+    /// Does what blocks, off the threads that serve. It ends even if nobody waits for it any more.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Promoter) -> Result<T, Refused> + Send + 'static,
+    ) -> Result<T, Refused> {
+        let promoter = Arc::clone(&self.promoter);
+        spawn_blocking(move || work(&promoter)).await.map_err(|error| {
+            Refused::new(Kind::Failed, "internal", format!("a task ended: {error}"))
+        })?
+    }
+
+    /// Reads files.
     async fn read<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Places) -> Result<T, Refused> + Send + 'static,
     ) -> Result<T, Refused> {
-        let places = self.places.clone();
-        spawn_blocking(move || work(&places))
-            .await
-            .map_err(|error| failed(format!("a task ended: {error}")))?
-    }
-
-    /// Names of the back-ends that are configured to be a plugin.
-    fn backends_of(&self, plugin: &str) -> Vec<String> {
-        let ours = self.configured.names().filter(|(_, pin)| *pin == plugin);
-        ours.map(|(name, _)| name.to_owned()).collect()
-    }
-
-    fn running(&self, backend: &str) -> Option<(String, Arc<dyn Backend>)> {
-        let slots = self.router.backends().slots();
-        let current = slots.iter().find(|slot| slot.name == backend)?.current();
-        Some((current.digest.clone(), Arc::clone(&current.backend)))
-    }
-
-    /// Puts a component in a back-end's place; what it replaced is kept to go back to.
-    async fn swap(&self, name: &str, backend: Arc<dyn Backend>) -> Result<Swapped, Refused> {
-        let (replaced, old) = self.running(name).ok_or_else(|| {
-            Refused::new(Kind::NotFound, "unknown-backend", format!("{name} is not live"))
-        })?;
-        let slots = self.router.backends().slots();
-        let source = slots.iter().find(|slot| slot.name == name).map(|slot| slot.source);
-        let source = source.unwrap_or(gristmill_router::Source::Listed);
-        let limits = self.configured.limits(name);
-        let generation = self.router.install(name, source, limits, backend).await;
-        let generation = generation.map_err(|error| {
-            Refused::new(Kind::Conflict, "candidate-failed", format!("{name}: {error}"))
-        })?;
-        self.before.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), old);
-        Ok(Swapped {
-            backend: name.to_owned(),
-            generation,
-            standing: "live".to_owned(),
-            replaced: Some(replaced),
-        })
-    }
-
-    fn ran_before(&self, backend: &str) -> Option<Arc<dyn Backend>> {
-        self.before.lock().unwrap_or_else(PoisonError::into_inner).get(backend).cloned()
-    }
-
-    fn unchanged(&self, name: &str) -> Swapped {
-        let slots = self.router.backends().slots();
-        let slot = slots.iter().find(|slot| slot.name == name);
-        Swapped {
-            backend: name.to_owned(),
-            generation: slot.map_or(0, |slot| slot.current().number),
-            standing: "unchanged".to_owned(),
-            replaced: None,
-        }
+        self.blocking(move |promoter| work(&promoter.places)).await
     }
 }
 
-fn failed(message: impl Into<String>) -> Refused {
-    Refused::new(Kind::Failed, "internal", message)
+fn refused(error: &LedgerError) -> Refused {
+    let kind = match error {
+        LedgerError::Io { .. } | LedgerError::Write { .. } => Kind::Failed,
+        _ => Kind::Conflict,
+    };
+    Refused::new(kind, error.code(), error.to_string())
 }
 
-fn ledger(places: &Places) -> Result<Ledger, Refused> {
-    Ledger::open(&places.ledger)
-        .map_err(|error| Refused::new(Kind::Conflict, error.code(), error.to_string()))
+fn unknown(name: &str) -> Refused {
+    Refused::new(Kind::NotFound, "not-found", format!("the ledger has no pin for {name:?}"))
 }
 
 fn problem(part: &str, code: &str, message: impl ToString) -> Problem {
     Problem { part: part.to_owned(), code: code.to_owned(), message: message.to_string() }
 }
 
-fn ledger_problems(places: &Places) -> Vec<Problem> {
-    let pins = Ledger::open(&places.ledger).err();
-    let pins = pins.map(|error| problem("ledger", error.code(), error));
-    let evidence = Evidence::open(&places.ledger).err();
-    let evidence = evidence.map(|error| problem("ledger", "invalid-evidence", error));
-    pins.into_iter().chain(evidence).collect()
+/// What is wrong with the ledger. Components are only looked at if `deep`.
+fn audited(places: &Places, deep: bool) -> (ledger::Report, Vec<Problem>) {
+    let components = Folder(places.plugins.clone());
+    let worlds = contract::worlds();
+    let audit = Audit {
+        components: deep.then_some(&components),
+        policies: Some(&places.policies),
+        transcripts: None,
+        worlds: &worlds,
+        state: places.ledger_state.as_deref(),
+        now: Date::now(),
+    };
+    match Ledger::verify(&places.ledger, &audit) {
+        Ok(report) => {
+            let faults = report.faults.iter();
+            let problems = faults.map(|fault| problem("ledger", fault.code(), fault)).collect();
+            (report, problems)
+        }
+        Err(error) => (ledger::Report::default(), vec![problem("ledger", error.code(), error)]),
+    }
 }
 
-fn problems(places: &Places) -> Vec<Problem> {
+fn policy_problems(places: &Places) -> Vec<Problem> {
     let grants = Policies::open(&places.policies).err();
     let blocks = block::open(&places.policies).err();
     let policies = grants.into_iter().chain(blocks);
-    let policies = policies.map(|error| problem("policies", error.code(), error));
-    ledger_problems(places).into_iter().chain(policies).collect()
+    policies.map(|error| problem("policies", error.code(), error)).collect()
 }
 
 /// A folder's TOML files by name, as their own keys. A folder that is missing has none.
@@ -209,87 +176,131 @@ fn policies(places: &Places) -> Result<Vec<Policy>, Refused> {
 }
 
 fn upstreams(places: &Places) -> Result<Vec<UpstreamEntry>, Refused> {
-    let entries = documents(&places.ledger.join("upstreams"))?.into_iter();
+    upstream::open(&places.ledger).map_err(|error| refused(&error))?;
+    let entries = documents(&places.ledger.join(upstream::UPSTREAMS))?.into_iter();
     let entries = entries.map(|(name, document)| {
-        let status = document.get("status").and_then(Value::as_str).unwrap_or("unknown");
+        let status = document.get("status").and_then(Value::as_str).unwrap_or_default();
         UpstreamEntry { name, status: status.to_owned(), document }
     });
     Ok(entries.collect())
 }
 
-/// The log's lines; none where no log is kept.
-fn lines(places: &Places) -> Result<Option<String>, Refused> {
-    let path = places.ledger.join("log.jsonl");
-    let unreadable = |reason: String| {
-        let message = format!("{}: {reason}", path.display());
-        Refused::new(Kind::Conflict, "ledger-unreadable", message)
-    };
-    match fs::metadata(&path) {
-        Ok(found) if found.len() > MOST_BYTES => {
-            Err(unreadable(format!("longer than {MOST_BYTES} bytes")))
-        }
-        Ok(_) => fs::read_to_string(&path).map(Some).map_err(|error| unreadable(error.to_string())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(unreadable(error.to_string())),
-    }
-}
-
-fn entry(place: usize, line: &str) -> LogEntry {
-    LogEntry {
-        number: place as u64 + 1,
-        hash: sha256(line.as_bytes()),
-        document: serde_json::from_str(line).unwrap_or_else(|_| Value::from(line)),
-    }
-}
-
 fn page(places: &Places, query: &LogQuery) -> Result<LogPage, Refused> {
-    let text = lines(places)?.unwrap_or_default();
-    let after = usize::try_from(query.after.unwrap_or(0)).unwrap_or(usize::MAX);
+    let chain = Chain::open(&places.ledger).map_err(|error| refused(&error))?;
+    let after = query.after.unwrap_or(0);
     let limit = query.limit.unwrap_or(100) as usize;
-    let rest = text.lines().enumerate().skip(after);
-    let entries: Vec<_> = rest.take(limit).map(|(place, line)| entry(place, line)).collect();
-    let more = text.lines().count() > after.saturating_add(entries.len());
-    let next = entries.last().filter(|_| more).map(|last| last.number);
+    let mut rest = chain.entries.into_iter().filter(|entry| entry.number > after);
+    let entries: Vec<_> = rest
+        .by_ref()
+        .take(limit)
+        .map(|entry| LogEntry {
+            number: entry.number,
+            hash: entry.hash.clone(),
+            document: serde_json::to_value(&entry).unwrap_or_default(),
+        })
+        .collect();
+    let next = entries.last().map(|last| last.number).filter(|_| rest.next().is_some());
     Ok(LogPage { entries, next })
 }
 
-fn status(places: &Places) -> Result<LedgerStatus, Refused> {
-    let problems = ledger_problems(places);
-    let text = lines(places)?;
-    Ok(LedgerStatus {
+fn status(places: &Places) -> LedgerStatus {
+    let (report, problems) = audited(places, false);
+    let chain = Chain::open(&places.ledger).unwrap_or_default();
+    LedgerStatus {
         sound: problems.is_empty(),
-        pins: Ledger::open(&places.ledger).map_or(0, |ledger| ledger.pins().count()),
-        log_entries: text.as_ref().map(|text| text.lines().count() as u64),
-        log_head: text.and_then(|text| text.lines().last().map(|line| sha256(line.as_bytes()))),
+        pins: report.pins,
+        pending: report.pending,
+        log_entries: report.log as u64,
+        log_head: chain.entries.last().map(|entry| entry.hash.clone()),
         problems,
-    })
-}
-
-/// Whether the component file of a pin is the pinned one.
-fn sound(places: &Places, pin: &Pin) -> Result<()> {
-    let path = places.plugins.join(&pin.file);
-    let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    pin.verify(&bytes)?;
-    let found = inspect(&bytes)?;
-    ensure!(found.imports == pin.imports, "{}: its imports are not the pinned ones", pin.name);
-    Ok(())
+    }
 }
 
 fn verified(places: &Places) -> Verified {
-    let mut problems = problems(places);
-    let pins: Vec<Pin> = Ledger::open(&places.ledger)
-        .map_or_else(|_| Vec::new(), |all| all.pins().cloned().collect());
-    for pin in &pins {
-        if let Err(error) = sound(places, pin) {
-            problems.push(problem("ledger", "component-differs", format!("{error:#}")));
-        }
-    }
-    let checked = vec![
-        format!("{} pins and their components", pins.len()),
-        "evidence".to_owned(),
-        "grants and blocks".to_owned(),
+    let (report, mut problems) = audited(places, true);
+    problems.extend(policy_problems(places));
+    let checked = [
+        (report.pins, "pins and their components"),
+        (report.history, "superseded pins"),
+        (report.evidence, "reports"),
+        (report.upstreams, "entries on servers"),
+        (report.performance, "measurements"),
+        (report.log, "lines of the log"),
     ];
+    let checked = checked.map(|(count, what)| format!("{count} {what}")).into();
     Verified { sound: problems.is_empty(), checked, problems }
+}
+
+fn pins(promoter: &Promoter) -> Result<Vec<PluginPin>, Refused> {
+    let places = &promoter.places;
+    let policies = Policies::open(&places.policies)
+        .map_err(|error| Refused::new(Kind::Conflict, error.code(), error.to_string()))?;
+    let evidence = Evidence::open(&places.ledger)
+        .map_err(|error| Refused::new(Kind::Conflict, error.code(), error.to_string()))?;
+    let all = ledger::status(&places.ledger).map_err(|error| refused(&error))?;
+    let one = |status: ledger::keeper::Status| {
+        let Pin { kind, version, contract, size, sequence, imports, .. } = status.pin.clone();
+        let configured = promoter.configured.names().filter(|(_, pin)| *pin == status.name);
+        PluginPin {
+            kind: kind.to_string(),
+            version,
+            contract,
+            digest: status.pin.digest(),
+            size_bytes: size,
+            sequence,
+            imports,
+            granted: policies.grant(&status.name, kind).is_ok(),
+            evidence: evidence.concerns(&status.pin.digest()),
+            proven: status.proven,
+            waiting: status.pending || status.candidate,
+            configured: configured.map(|(name, _)| name.to_owned()).collect(),
+            name: status.name,
+        }
+    };
+    Ok(all.into_iter().map(one).collect())
+}
+
+/// How the traffic moves.
+fn rollout(trial: Option<Trial>) -> Rollout {
+    let trial = match trial {
+        None => RouterTrial::None,
+        Some(Trial::Canary { share, requests }) => {
+            RouterTrial::Canary { share, window: requests as usize }
+        }
+        Some(Trial::Shadow { share, requests, differing }) => RouterTrial::Shadow {
+            share,
+            window: requests as usize,
+            active: SHADOWS,
+            differing: differing.unwrap_or(0.0),
+        },
+    };
+    Rollout { trial, ..Rollout::default() }
+}
+
+fn promote(promoter: &Promoter, by: &str, what: &Promote) -> Result<Swap, Refused> {
+    let rollout = rollout(what.trial);
+    rollout
+        .check()
+        .map_err(|error| Refused::new(Kind::Invalid, error.code(), error.to_string()))?;
+    let text = promoter.waiting(&what.name).map_err(|error| refused(&error))?;
+    let text = text.ok_or_else(|| unknown(&what.name))?;
+    let pin =
+        Pin::parse(&text).map_err(|reason| Refused::new(Kind::Conflict, "invalid-pin", reason))?;
+    let digest = pin.digest();
+    if let Some(expected) = what.digest.as_ref().filter(|expected| **expected != digest) {
+        let message = format!("{} is pinned to {digest}, not to {expected}", what.name);
+        return Err(Refused::new(Kind::Conflict, "digest-mismatch", message));
+    }
+    let done = promoter.promote(by, &pin, &text, rollout).map_err(|error| refused(&error))?;
+    Ok(Swap { name: what.name.clone(), digest: done.pin.digest(), backends: done.backends })
+}
+
+fn rollback(promoter: &Promoter, by: &str, name: &str) -> Result<Swap, Refused> {
+    let all = ledger::status(&promoter.places.ledger).map_err(|error| refused(&error))?;
+    let pin = all.into_iter().find(|status| status.name == name).map(|status| status.pin);
+    let pin = pin.ok_or_else(|| unknown(name))?;
+    let done = promoter.rollback(by, name, pin.kind).map_err(|error| refused(&error))?;
+    Ok(Swap { name: name.to_owned(), digest: done.pin.digest(), backends: done.backends })
 }
 
 #[async_trait]
@@ -299,44 +310,17 @@ impl Control for HostControl {
     }
 
     async fn problems(&self) -> Vec<Problem> {
-        let found = self.read(|places| Ok(problems(places))).await;
+        let found = self.read(|places| {
+            let (_, mut problems) = audited(places, false);
+            problems.extend(policy_problems(places));
+            Ok(problems)
+        });
+        let found = found.await;
         found.unwrap_or_else(|refused| vec![problem("ledger", &refused.code, refused.message)])
     }
 
-    fn score(&self, _: Option<&str>, _: &str) -> Option<Score> {
-        None
-    }
-
     async fn plugins(&self) -> Result<Vec<PluginPin>, Refused> {
-        let mut pins = self
-            .read(|places| {
-                let ledger = ledger(places)?;
-                let policies = Policies::open(&places.policies).map_err(|error| {
-                    Refused::new(Kind::Conflict, error.code(), error.to_string())
-                })?;
-                let evidence = Evidence::open(&places.ledger).map_err(|error| {
-                    Refused::new(Kind::Conflict, "invalid-evidence", error.to_string())
-                })?;
-                let pins = ledger.pins().map(|pin| PluginPin {
-                    name: pin.name.clone(),
-                    kind: pin.kind.to_string(),
-                    version: pin.version.clone(),
-                    contract: pin.contract.clone(),
-                    digest: pin.digest(),
-                    size_bytes: pin.size,
-                    sequence: pin.sequence,
-                    imports: pin.imports.clone(),
-                    granted: policies.grant(&pin.name, pin.kind).is_ok(),
-                    evidence: evidence.concerns(&pin.digest()),
-                    configured: Vec::new(),
-                });
-                Ok(pins.collect::<Vec<_>>())
-            })
-            .await?;
-        for pin in &mut pins {
-            pin.configured = self.backends_of(&pin.name);
-        }
-        Ok(pins)
+        self.blocking(pins).await
     }
 
     async fn policies(&self) -> Result<Vec<Policy>, Refused> {
@@ -348,7 +332,7 @@ impl Control for HostControl {
     }
 
     async fn ledger(&self) -> Result<LedgerStatus, Refused> {
-        self.read(status).await
+        self.read(|places| Ok(status(places))).await
     }
 
     async fn log(&self, query: LogQuery) -> Result<LogPage, Refused> {
@@ -360,82 +344,25 @@ impl Control for HostControl {
     }
 
     async fn promote(&self, by: &str, what: Promote) -> Result<Swap, Refused> {
-        let _one_at_a_time = self.verbs.lock().await;
-        if what.trial.is_some() {
-            let message = "this host moves all of the traffic at once; leave trial out";
-            return Err(Refused::new(Kind::Unsupported, "unsupported", message));
-        }
-        let name = what.name.clone();
-        let pin = self.read(move |places| Ok(ledger(places)?.pin(&name).cloned())).await?;
-        let pin = pin.ok_or_else(|| {
-            let message = format!("no pin for {:?} in the ledger", what.name);
-            Refused::new(Kind::NotFound, "not-found", message)
-        })?;
-        let digest = pin.digest();
-        if let Some(expected) = what.digest.filter(|expected| *expected != digest) {
-            let message = format!("{} is pinned to {digest}, not to {expected}", pin.name);
-            return Err(Refused::new(Kind::Conflict, "digest-mismatch", message));
-        }
-        let names = self.backends_of(&pin.name);
-        if pin.kind != PluginKind::Backend || names.is_empty() {
-            let message = format!(
-                "{} is no live back-end; a {} is taken up when the host starts",
-                pin.name, pin.kind
-            );
-            return Err(Refused::new(Kind::Conflict, "not-live", message));
-        }
-        // All of them are loaded before any is swapped: what one refuses changes none.
-        let mut loaded = Vec::new();
-        for name in names {
-            if self.running(&name).is_some_and(|(running, _)| running == digest) {
-                loaded.push((name, None));
-                continue;
-            }
-            let (sandbox, configured) = (self.sandbox.clone(), Arc::clone(&self.configured));
-            let backend = name.clone();
-            let component = self.read(move |places| {
-                let plugins = Plugins::with(sandbox, places);
-                let component = plugins.and_then(|plugins| configured.load(&plugins, &backend));
-                component.map_err(|error| {
-                    Refused::new(Kind::Conflict, "candidate-refused", format!("{error:#}"))
-                })
-            });
-            loaded.push((name, Some(component.await?)));
-        }
-        let mut backends = Vec::new();
-        for (name, component) in loaded {
-            backends.push(match component {
-                None => self.unchanged(&name),
-                Some(component) => self.swap(&name, component).await?,
-            });
-        }
-        tracing::info!(key = by, plugin = pin.name, digest, "promoted");
-        Ok(Swap { name: pin.name, digest, backends })
+        let by = by.to_owned();
+        self.blocking(move |promoter| promote(promoter, &by, &what)).await
     }
 
     async fn rollback(&self, by: &str, what: Rollback) -> Result<Swap, Refused> {
-        let _one_at_a_time = self.verbs.lock().await;
-        let mut backends = Vec::new();
-        let mut digest = String::new();
-        for name in self.backends_of(&what.name) {
-            if let Some(old) = self.ran_before(&name) {
-                digest = old.digest().to_owned();
-                backends.push(self.swap(&name, old).await?);
-            }
-        }
-        if backends.is_empty() {
-            let message = format!(
-                "{:?} has run nothing else since the host started; promote the pin that is wanted",
-                what.name
-            );
-            return Err(Refused::new(Kind::Conflict, "no-previous-generation", message));
-        }
-        tracing::info!(key = by, plugin = what.name, digest, "rolled back");
-        Ok(Swap { name: what.name, digest, backends })
+        let by = by.to_owned();
+        self.blocking(move |promoter| rollback(promoter, &by, &what.name)).await
     }
 
-    async fn revoke(&self, _: &str, _: Revoke) -> Result<Revoked, Refused> {
-        let message = "this host's ledger keeps no revocations";
-        Err(Refused::new(Kind::Unsupported, "unsupported", message))
+    async fn revoke(&self, by: &str, what: Revoke) -> Result<Revoked, Refused> {
+        let by = by.to_owned();
+        let revoke = move |promoter: &Promoter| {
+            let (what, reason) = match &what {
+                Revoke::Digest { digest, reason } => (ledger::Revoke::Digest(digest), reason),
+                Revoke::Key { key, reason } => (ledger::Revoke::Key(key), reason),
+            };
+            let pins = promoter.revoke(&by, what, reason).map_err(|error| refused(&error))?;
+            Ok(Revoked { pins })
+        };
+        self.blocking(revoke).await
     }
 }

@@ -12,6 +12,7 @@ mod keys;
 mod models;
 mod plugin;
 mod progress;
+mod promote;
 mod run;
 mod serve;
 mod settings;

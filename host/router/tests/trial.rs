@@ -79,10 +79,7 @@ async fn a_canary_that_does_well_gets_all_traffic() {
 #[tokio::test]
 async fn a_request_that_a_canary_cannot_begin_is_answered_by_what_is_live() {
     let bench = Bench::new().await;
-    let canary = Rollout {
-        guard: blind(),
-        ..after(Trial::Canary { share: 1.0, window: 10_000 })
-    };
+    let canary = Rollout { guard: blind(), ..after(Trial::Canary { share: 1.0, window: 10_000 }) };
     bench.router.promote(NAME, bench.component(WORSE), canary).await.unwrap();
     for word in ["fail", "trap"] {
         let answer = bench.ask(word, &format!("2 {word}")).await.unwrap();

@@ -21,7 +21,7 @@ use gristmill_core::{Code, Error};
 use crate::error::Failure;
 use view::{
     HostFacts, LedgerStatus, LogPage, LogQuery, PluginPin, Policy, Problem, Promote, Revoke,
-    Revoked, Rollback, Score, Swap, UpstreamEntry, Verified,
+    Revoked, Rollback, Swap, UpstreamEntry, Verified,
 };
 
 pub use routes::routes;
@@ -84,9 +84,6 @@ pub trait Control: Send + Sync {
 
     /// What is wrong on disk while what runs goes on running. Asked with every `/readyz`.
     async fn problems(&self) -> Vec<Problem>;
-
-    /// What was measured of a model on a back-end of this host: `digest` is that of the weights.
-    fn score(&self, digest: Option<&str>, backend: &str) -> Option<Score>;
 
     /// The pins, by name.
     ///
@@ -159,10 +156,6 @@ impl Control for NoControl {
 
     async fn problems(&self) -> Vec<Problem> {
         Vec::new()
-    }
-
-    fn score(&self, _: Option<&str>, _: &str) -> Option<Score> {
-        None
     }
 
     async fn plugins(&self) -> Result<Vec<PluginPin>, Refused> {

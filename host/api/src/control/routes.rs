@@ -187,7 +187,10 @@ async fn backends(state: AppState, _: Nothing) -> Answer<Backends> {
     for slot in state.router.backends().slots().iter() {
         let named = format!("backend {}", slot.name);
         let check = checks.iter().find(|check| check.name == named);
-        backends.push(backend(slot, check.map(|check| (check.ready, &*check.detail))).await);
+        let mut view = backend(slot, check.map(|check| (check.ready, &*check.detail))).await;
+        let generations = state.router.generations(&slot.name);
+        view.generations = generations.iter().map(Into::into).collect();
+        backends.push(view);
     }
     Ok(Backends { backends })
 }
@@ -215,11 +218,12 @@ async fn backend(slot: &Slot, check: Option<(bool, &str)>) -> BackendView {
         waiting,
         unreachable: generation.failure().as_ref().map(Cause::from),
         claims: views(&descriptor.claims).map(|(_, claim)| claim).collect(),
+        generations: Vec::new(),
     }
 }
 
-async fn route(state: AppState, _: Arc<Account>, question: RouteQuestion) -> Answer<Route> {
-    Ok(explain::explain(&state, question).await?)
+async fn route(state: AppState, account: Arc<Account>, question: RouteQuestion) -> Answer<Route> {
+    Ok(explain::explain(&state, &account.id, question).await?)
 }
 
 async fn policies(state: AppState, _: Nothing) -> Answer<Policies> {

@@ -1,10 +1,13 @@
 //! What the control plane is asked and what it says. The document of the API is made of these types,
 //! so their comments are what its readers read.
 
+use std::time::Duration;
+
 use gristmill_core::{
     Error,
     capability::{Claim, Support},
 };
+use gristmill_router::{GenerationReport, WindowReport};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -220,6 +223,8 @@ pub struct BackendView {
     pub unreachable: Option<Cause>,
     /// What it claims for all its models.
     pub claims: Vec<ClaimView>,
+    /// What answers, what is on trial, what is kept to go back to, what has answers still running.
+    pub generations: Vec<GenerationView>,
 }
 
 /// Where a back-end's models come from.
@@ -238,13 +243,35 @@ pub enum ModelsFrom {
 pub struct RouteQuestion {
     /// The model, spelled as a request would.
     pub model: String,
-    /// What the request would need, from the contract's vocabulary.
-    #[serde(default = "text")]
-    pub capabilities: Vec<String>,
+    /// What the request would need besides text.
+    #[serde(default)]
+    pub capabilities: Vec<Need>,
 }
 
-fn text() -> Vec<String> {
-    vec!["inference.text".to_owned()]
+/// What a request can need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Need {
+    /// Text, which every request for an answer needs.
+    #[serde(rename = "inference.text")]
+    Text,
+    /// Tools.
+    #[serde(rename = "tools.calling")]
+    Tools,
+    /// An answer of a given form.
+    #[serde(rename = "structured_output")]
+    Structure,
+    /// Log probabilities.
+    #[serde(rename = "logprobs")]
+    Logprobs,
+    /// Thinking, switched on.
+    #[serde(rename = "reasoning.control")]
+    Reasoning,
+    /// Pictures.
+    #[serde(rename = "multimodal.vision")]
+    Vision,
+    /// Sound.
+    #[serde(rename = "multimodal.audio")]
+    Audio,
 }
 
 /// Why a request would go where.
@@ -253,7 +280,7 @@ pub struct Route {
     /// The model as it was asked for.
     pub model: String,
     /// What it was asked for.
-    pub capabilities: Vec<String>,
+    pub capabilities: Vec<Need>,
     /// Every live back-end, in the order in which they are asked.
     pub candidates: Vec<Candidate>,
     /// The back-end that would answer.
@@ -262,7 +289,7 @@ pub struct Route {
     pub refusal: Option<Cause>,
 }
 
-/// Who would answer, and by which rule.
+/// Who would answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Winner {
     /// Name of the back-end.
@@ -273,8 +300,6 @@ pub struct Winner {
     pub digest: String,
     /// Which installation under that name.
     pub generation: u64,
-    /// Why this one.
-    pub because: String,
 }
 
 /// A back-end, looked at for a request.
@@ -292,32 +317,83 @@ pub struct Candidate {
     pub model: Option<String>,
     /// Each condition, in the order in which they are looked at.
     pub conditions: Vec<Condition>,
-    /// What speaks against it; empty: it could answer.
-    pub refusals: Vec<Cause>,
-    /// What was measured of the model on it, where something was.
-    pub score: Option<Score>,
+    /// What a request would be refused with here.
+    pub refusal: Option<Cause>,
+    /// What was measured of its last requests. It explains and does not decide.
+    pub score: Score,
+    /// Whether it would answer.
+    pub wins: bool,
 }
 
 /// One condition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Condition {
-    /// Its name: `has-model`, `ready`, `queue`, or `capability NAME`, `unblocked NAME`.
+    /// `named` (the name asks for this back-end, or for none), `reachable` (it could be asked for its
+    /// models), `has-model`, a capability by its name, `unblocked`, `has-room`, `first` (no earlier
+    /// back-end has the model).
     pub name: String,
     /// Whether it holds.
     pub holds: bool,
-    /// A sentence.
+    /// A sentence, where there is more to say.
     pub detail: String,
 }
 
-/// What was measured of a model on a back-end of this host.
+/// What was measured of a generation's last requests.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Score {
-    /// Tokens written per second.
-    pub decode_tokens_per_second: f64,
-    /// Tokens read per second.
-    pub prefill_tokens_per_second: f64,
-    /// The record that says so.
-    pub record: String,
+    /// How many.
+    pub requests: usize,
+    /// How many of them failed by its doing.
+    pub failed: usize,
+    /// Median wait for the first event of an answer, milliseconds.
+    pub first_event_ms: Option<f64>,
+    /// Median wait for a later event, milliseconds.
+    pub per_event_ms: Option<f64>,
+}
+
+impl From<&WindowReport> for Score {
+    fn from(window: &WindowReport) -> Self {
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        Self {
+            requests: window.requests,
+            failed: window.failed,
+            first_event_ms: window.first_event.map(ms),
+            per_event_ms: window.per_event.map(ms),
+        }
+    }
+}
+
+/// One generation of a back-end.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct GenerationView {
+    /// Which installation under the back-end's name.
+    pub generation: u64,
+    /// `sha256:…` of its component.
+    pub digest: String,
+    /// `current`, `candidate`, `previous` or `leaving`.
+    pub role: String,
+    /// Answers that run on it.
+    pub running: usize,
+    /// Faults of its component that count against it now.
+    pub faults: usize,
+    /// Whether its digest is in quarantine.
+    pub quarantined: bool,
+    /// Its last requests.
+    pub score: Score,
+}
+
+impl From<&GenerationReport> for GenerationView {
+    fn from(report: &GenerationReport) -> Self {
+        Self {
+            generation: report.generation.generation,
+            digest: report.generation.digest.clone(),
+            role: report.role.as_str().to_owned(),
+            running: report.running,
+            faults: report.faults,
+            quarantined: report.quarantined,
+            score: (&report.window).into(),
+        }
+    }
 }
 
 /// The policies about models.
@@ -415,6 +491,10 @@ pub struct PluginPin {
     pub granted: bool,
     /// Whether there is evidence on this component.
     pub evidence: bool,
+    /// Whether the ledger's log says that it was proven.
+    pub proven: bool,
+    /// Whether another pin of this name waits to be promoted.
+    pub waiting: bool,
     /// Back-ends that are configured to be this plugin.
     pub configured: Vec<String>,
 }
@@ -435,9 +515,11 @@ pub struct LedgerStatus {
     pub sound: bool,
     /// How many names are pinned.
     pub pins: usize,
-    /// How many entries its log has, where it keeps one.
-    pub log_entries: Option<u64>,
-    /// SHA-256 of the log's last entry.
+    /// Names whose pin in place waits to be proven.
+    pub pending: Vec<String>,
+    /// How many entries its log has.
+    pub log_entries: u64,
+    /// Hash of the log's last entry.
     pub log_head: Option<String>,
     /// What is wrong with it.
     pub problems: Vec<Problem>,
@@ -470,7 +552,7 @@ pub struct LogPage {
 pub struct LogEntry {
     /// Its number.
     pub number: u64,
-    /// SHA-256 of its line, which the next one carries.
+    /// Its hash, which the next one carries.
     pub hash: String,
     /// The entry's own keys.
     pub document: Value,
@@ -523,6 +605,9 @@ pub enum Trial {
         share: f64,
         /// So many compared answers end the trial.
         requests: u32,
+        /// Highest share of answers that may differ from the real ones; absent: none may.
+        #[serde(default)]
+        differing: Option<f64>,
     },
 }
 
