@@ -24,7 +24,12 @@ async fn a_body_is_read_to_the_letter() {
         (route, r#"{"model": "tiny", "model": "tiny"}"#, "\"model\" is there twice"),
         (route, r#"{"model": "tiny"} x"#, "trailing"),
         (route, r#"{"model": "tiny"}{}"#, "trailing"),
-        (route, r#"{"model": "tiny", "capabilities": []}"#, "capabilities"),
+        (route, r#"{"model": "tiny", "capabilities": ["x"]}"#, "unknown variant `x`"),
+        (
+            route,
+            r#"{"model": "tiny", "capabilities": ["logprobs", "logprobs"]}"#,
+            "capabilities[1] is there twice",
+        ),
         (route, r#"{"model": "tiny", "capabilities": null}"#, "null"),
         (route, r#"{"model": "tiny", "capabilities": [{"a": 1, "a": 2}]}"#, "\"a\" is there twice"),
         (route, r#"{"model": "a b"}"#, "white space"),

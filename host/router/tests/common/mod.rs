@@ -17,7 +17,7 @@ use gristmill_core::{
     event::Event,
     request::{Prompt, Request},
 };
-use gristmill_ledger::{Kind, Pin, sha256};
+use gristmill_ledger::{Kind, Pin};
 use gristmill_policies::Grant;
 use gristmill_router::{
     Answer, Happened, Limits, NoModels, NoResidency, Role, Rollout, Router, RouterConfig, Source,
@@ -69,18 +69,8 @@ impl Bench {
     pub fn component(&self, name: &str) -> Arc<dyn Backend> {
         let bytes = guests::guest(name).unwrap();
         let found = inspect(&bytes).unwrap();
-        let pin = Pin {
-            name: name.into(),
-            kind: found.kind,
-            version: "0.1.0".into(),
-            contract: found.contract,
-            world: found.kind.world().into(),
-            file: format!("{name}.wasm"),
-            sha256: sha256(&bytes),
-            size: bytes.len() as u64,
-            sequence: 1,
-            imports: found.imports,
-        };
+        let file = format!("{name}.wasm");
+        let pin = Pin::first(name, file, &bytes, found.kind, found.contract, found.imports);
         let imports = ["gristmill:contract/*", "wasi:cli/*", "wasi:clocks/*", "wasi:io/*"];
         let imports = imports.iter().map(|&name| name.to_owned()).collect();
         let grant = Grant { imports, ..Grant::none(Kind::Backend) };
