@@ -1,43 +1,30 @@
-//! Who may come in: which addresses may be listened on, which tokens, hosts and origins pass.
+//! Who may come in: which addresses may be listened on, which hosts and origins pass. Keys have a
+//! module of their own ([`crate::keys`]).
 
 use std::net::{IpAddr, SocketAddr};
 
 use gristmill_core::{Error, Result};
-use subtle::{Choice, ConstantTimeEq};
 
-/// Refuses to listen where strangers can connect, unless a token keeps them out.
+use crate::keys::KeyRing;
+
+/// Refuses to listen where strangers can connect, unless a key keeps them out.
 ///
 /// # Errors
-/// `invalid-request` for an address other than loopback without a token, and for an empty token.
-pub fn check_bind(address: SocketAddr, tokens: &[String]) -> Result<()> {
-    if tokens.iter().any(|token| token.trim().is_empty()) {
-        return Err(Error::invalid("an API token is empty; remove it or give it a value"));
-    }
-    if address.ip().to_canonical().is_loopback() || !tokens.is_empty() {
+/// `invalid-request` for an address other than loopback without a live key.
+pub fn check_bind(address: SocketAddr, keys: &KeyRing) -> Result<()> {
+    if address.ip().to_canonical().is_loopback() || keys.any() {
         return Ok(());
     }
     Err(Error::invalid(format!(
-        "refusing to listen on {address} without a token: anybody who can reach it could use it; set an API token or listen on 127.0.0.1"
+        "refusing to listen on {address} without a key: anybody who can reach it could use it; make one (gristmill key add NAME), set an API token, or listen on 127.0.0.1"
     )))
 }
 
-/// Whether an `Authorization` header carries one of the tokens. Every token is compared, each in
-/// time that depends on its length alone.
+/// The token of an `Authorization` header that is a bearer's.
 #[must_use]
-pub fn bearer(header: Option<&[u8]>, tokens: &[String]) -> bool {
-    let Some(header) = header else { return false };
-    let Some((scheme, given)) = header.split_at_checked(7) else { return false };
-    if !scheme.eq_ignore_ascii_case(b"bearer ") {
-        return false;
-    }
-    key(Some(given), tokens)
-}
-
-/// Whether a header's whole value is one of the tokens; compared as [`bearer`] does.
-#[must_use]
-pub fn key(header: Option<&[u8]>, tokens: &[String]) -> bool {
-    let Some(given) = header.map(<[u8]>::trim_ascii) else { return false };
-    tokens.iter().fold(Choice::from(0), |found, token| found | token.as_bytes().ct_eq(given)).into()
+pub fn bearer(header: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = header.split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then_some(token)
 }
 
 /// Whether a `Host` header may reach a server bound to loopback: local names and addresses, and what
@@ -111,42 +98,36 @@ mod tests {
 
     #[test]
     fn only_loopback_is_open() {
-        let token = vec!["secret".to_owned()];
-        for (address, tokens, good) in [
-            ("127.0.0.1:11450", &[][..], true),
-            ("127.8.8.8:1", &[], true),
-            ("[::1]:11450", &[], true),
-            ("[::ffff:127.0.0.1]:1", &[], true),
-            ("0.0.0.0:11450", &[], false),
-            ("[::]:11450", &[], false),
-            ("192.168.1.5:80", &[], false),
-            ("0.0.0.0:11450", &token, true),
-            ("0.0.0.0:11450", &[String::new()], false),
-            ("127.0.0.1:11450", &[" ".to_owned()], false),
+        let none = KeyRing::default();
+        let one = KeyRing::open(&["secret".to_owned()], None).unwrap();
+        for (address, keys, good) in [
+            ("127.0.0.1:11450", &none, true),
+            ("127.8.8.8:1", &none, true),
+            ("[::1]:11450", &none, true),
+            ("[::ffff:127.0.0.1]:1", &none, true),
+            ("0.0.0.0:11450", &none, false),
+            ("[::]:11450", &none, false),
+            ("192.168.1.5:80", &none, false),
+            ("0.0.0.0:11450", &one, true),
         ] {
-            assert_eq!(check_bind(address.parse().unwrap(), tokens).is_ok(), good, "{address}");
+            assert_eq!(check_bind(address.parse().unwrap(), keys).is_ok(), good, "{address}");
+        }
+        for empty in ["", " "] {
+            assert!(KeyRing::open(&[empty.to_owned()], None).is_err());
         }
     }
 
     #[test]
-    fn tokens_match_whole_or_not_at_all() {
-        let tokens = ["alpha".to_owned(), "beta".to_owned()];
-        for (header, good) in [
-            ("Bearer alpha", true),
-            ("bearer beta", true),
-            ("Bearer  beta ", true),
-            ("Bearer alph", false),
-            ("Bearer alphabeta", false),
-            ("Basic alpha", false),
-            ("alpha", false),
-            ("Bearer", false),
-            ("", false),
+    fn a_bearers_token_is_what_follows_the_word() {
+        for (header, token) in [
+            ("Bearer alpha", Some("alpha")),
+            ("bearer beta", Some("beta")),
+            ("Basic alpha", None),
+            ("alpha", None),
+            ("Bearer", None),
+            ("", None),
         ] {
-            assert_eq!(bearer(Some(header.as_bytes()), &tokens), good, "{header}");
-        }
-        assert!(!bearer(None, &tokens) && !key(None, &tokens));
-        for (header, good) in [("alpha", true), (" beta ", true), ("Bearer alpha", false)] {
-            assert_eq!(key(Some(header.as_bytes()), &tokens), good, "{header}");
+            assert_eq!(bearer(header.as_bytes()), token.map(str::as_bytes), "{header}");
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! An account lives in the request's extensions and in the response's body. When the last holder
 //! drops it, the request is over: answered, failed, or abandoned by its client. Then it is counted
-//! and logged: id, route, status, model, tokens, times. Never a prompt, never a key.
+//! and logged: id, route, the key's name, status, model, tokens, times. Never a prompt, never a key.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -14,7 +14,7 @@ use gristmill_core::{
     event::{Event, Usage},
 };
 
-use crate::metrics::Metrics;
+use crate::{keys::Caller, metrics::Metrics};
 
 /// One request's account.
 #[derive(Debug)]
@@ -31,6 +31,7 @@ pub struct Account {
 
 #[derive(Debug, Default)]
 struct Facts {
+    caller: Caller,
     status: Option<u16>,
     model: Option<String>,
     usage: Usage,
@@ -49,6 +50,17 @@ impl Account {
 
     fn facts(&self) -> MutexGuard<'_, Facts> {
         self.facts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whose request it is.
+    pub fn comes_from(&self, caller: Caller) {
+        self.facts().caller = caller;
+    }
+
+    /// Whose request it is.
+    #[must_use]
+    pub fn caller(&self) -> Caller {
+        self.facts().caller.clone()
     }
 
     /// The response's head has this status.
@@ -126,6 +138,7 @@ impl Drop for Account {
         tracing::info!(
             request_id = %self.id,
             route = %self.route,
+            key = facts.caller.name(),
             status,
             model = facts.model.as_deref(),
             prompt_tokens = facts.usage.prompt,

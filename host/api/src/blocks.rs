@@ -54,6 +54,8 @@ pub struct Blocks {
     pub usage: Option<Usage>,
     /// Why the answer ended.
     pub finish: Option<Finish>,
+    /// Log probabilities that came before their text.
+    early: Vec<TokenInfo>,
 }
 
 impl Collect for Blocks {
@@ -104,6 +106,7 @@ impl Blocks {
         if text.is_empty() && tokens.is_empty() {
             return;
         }
+        let mut tokens = tokens;
         let last = self.blocks.len().checked_sub(1);
         let fits = |block: &Block| match block.said {
             Said::Text(_) => block.open && !reasons,
@@ -112,11 +115,16 @@ impl Blocks {
         };
         let place = match last {
             Some(last) if self.blocks.get(last).is_some_and(fits) => last,
+            // Tokens whose text is still held back are no block of their own.
+            _ if text.is_empty() => return self.early.append(&mut tokens),
             _ => {
                 let said = if reasons { Said::Reasoning } else { Said::Text };
                 self.open(said(String::new()), steps)
             }
         };
+        if !self.early.is_empty() {
+            tokens.splice(..0, self.early.drain(..));
+        }
         let Some(block) = self.blocks.get_mut(place) else { return };
         if let Said::Text(all) | Said::Reasoning(all) = &mut block.said {
             all.push_str(&text);
@@ -240,6 +248,26 @@ mod tests {
         );
         assert_eq!((row.text().as_str(), row.reasoning().as_str()), ("cd", "ab"));
         assert!(row.blocks.iter().all(|block| !block.open && !block.cut));
+    }
+
+    #[test]
+    fn tokens_wait_for_their_text_and_open_no_block() {
+        let token = |text: &str| TokenInfo {
+            id: 1,
+            bytes: text.as_bytes().to_vec(),
+            logprob: -0.5,
+            alternatives: Vec::new(),
+        };
+        let mut row = Blocks::default();
+        assert!(row.push(vec![Event::Tokens(vec![token("a")])]).is_empty());
+        let steps = row.push(vec![Event::Text("ab".into()), Event::Tokens(vec![token("b")])]);
+        let both = vec![token("a"), token("b")];
+        assert_eq!(steps, [Step::Opened(0), Step::Grew(0, "ab".into(), both.clone())]);
+        row.push(vec![start(0), Event::ToolEnd(0)]);
+        assert!(row.push(vec![Event::Tokens(vec![token("c")])]).is_empty());
+        row.push(vec![Event::Finish(Finish::because("stop"))]);
+        assert_eq!(row.blocks.len(), 2);
+        assert_eq!(row.blocks[0].tokens, both);
     }
 
     #[test]

@@ -9,7 +9,6 @@ use axum::{
     http::header::{CONTENT_ENCODING, CONTENT_LENGTH, EXPECT},
 };
 use gristmill_core::{Code, Error};
-use gristmill_router::Plan;
 use http_body_util::BodyExt;
 use serde_json::Value;
 use tokio::{sync::OwnedSemaphorePermit, time::timeout};
@@ -41,16 +40,6 @@ impl FromRequest<AppState> for Posted {
     }
 }
 
-/// The one plan for a model, noted in the request's account.
-///
-/// # Errors
-/// As [`gristmill_router::Router::resolve`].
-pub async fn plan(state: &AppState, account: &Account, model: &str) -> Result<Plan, Error> {
-    let plan = state.router.resolve(model).await?;
-    account.model(&plan.provenance().model);
-    Ok(plan)
-}
-
 /// The whole body as JSON.
 ///
 /// # Errors
@@ -58,15 +47,15 @@ pub async fn plan(state: &AppState, account: &Account, model: &str) -> Result<Pl
 /// for anything that is not JSON; `busy` when the bodies in flight hold what they may.
 pub async fn json(state: &AppState, request: Request) -> Result<Value, Failure> {
     let (bytes, _held) = read(state, request).await?;
-    if bytes.is_empty() {
-        return Err(Error::invalid("missing request body").into());
-    }
     serde_json::from_slice(&bytes)
         .map_err(|error| Error::invalid(format!("request body is not valid JSON: {error}")).into())
 }
 
 /// The bytes, and what they hold of the budget.
-async fn read(
+///
+/// # Errors
+/// As [`json`], but for what is not JSON.
+pub async fn read(
     state: &AppState,
     request: Request,
 ) -> Result<(Vec<u8>, Vec<OwnedSemaphorePermit>), Failure> {
@@ -113,6 +102,9 @@ async fn read(
             paid += due;
         }
     }
+    if bytes.is_empty() {
+        return Err(Error::invalid("missing request body").into());
+    }
     Ok((bytes, held))
 }
 
@@ -146,11 +138,10 @@ async fn discard(state: &AppState, body: &mut Body) {
 }
 
 fn too_large(limit: usize) -> Failure {
-    Failure(
-        Error::new(
-            Code::Other("too-large".to_owned()),
-            format!("request body is larger than the limit of {limit} bytes"),
-        )
-        .with("limit", limit),
+    Error::new(
+        Code::Other("too-large".to_owned()),
+        format!("request body is larger than the limit of {limit} bytes"),
     )
+    .with("limit", limit)
+    .into()
 }

@@ -20,7 +20,22 @@ pub enum Dialect {
     OpenAi,
     /// `{"type": "error", "error": {"type", "message"}, "request_id"}`.
     Anthropic,
+    /// `{"error": {"code", "message", "request_id"}}`.
+    Control,
 }
+
+/// What lies on the control plane; what lies below these does too.
+const CONTROL: [&str; 9] = [
+    "/v1/runtime",
+    "/v1/capabilities",
+    "/v1/backends",
+    "/v1/route",
+    "/v1/model-policies",
+    "/v1/upstreams",
+    "/v1/plugins",
+    "/v1/ledger",
+    "/v1/openapi.json",
+];
 
 /// Routes outside `/v1` that answer as the servers do from which clients know them: with an object.
 const OBJECTS: [&str; 5] = ["/rerank", "/reranking", "/tokenize", "/detokenize", "/apply-template"];
@@ -29,8 +44,13 @@ impl Dialect {
     /// The dialect of a path.
     #[must_use]
     pub fn of(path: &str) -> Self {
-        if path == "/v1/messages" || path.starts_with("/v1/messages/") {
+        let at = |root: &str| {
+            path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        if at("/v1/messages") {
             Self::Anthropic
+        } else if CONTROL.into_iter().any(at) {
+            Self::Control
         } else if path == "/v1" || path.starts_with("/v1/") || OBJECTS.contains(&path) {
             Self::OpenAi
         } else {
@@ -38,12 +58,17 @@ impl Dialect {
         }
     }
 
-    /// The envelope. `request_id` is for the dialect that repeats it in the body.
+    /// The envelope. `request_id` is for the dialects that repeat it in the body.
     #[must_use]
     pub fn body(self, error: &Error, request_id: &str) -> Value {
         match self {
             Self::Ollama => json!({ "error": error.message }),
             Self::OpenAi => json!({ "error": object(error) }),
+            Self::Control => json!({ "error": {
+                "code": error.code.as_str(),
+                "message": error.message,
+                "request_id": request_id,
+            } }),
             Self::Anthropic => {
                 let mut inner = Map::new();
                 inner.insert("type".into(), json!(family(status(&error.code))));
@@ -96,36 +121,48 @@ fn details(inner: &mut Map<String, Value>, error: &Error) {
 
 /// What a handler fails with.
 #[derive(Debug, Clone)]
-pub struct Failure(pub Error);
+pub struct Failure {
+    /// What went wrong.
+    pub error: Error,
+    /// Its status, where the code alone does not say it.
+    pub status: Option<StatusCode>,
+}
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Self(error)
+        Self { error, status: None }
     }
 }
 
 impl Failure {
     /// A failure that belongs to HTTP and not to the domain: `unauthorized`, `forbidden`,
-    /// `no-such-route`, `method-not-allowed`, `request-timeout`, `too-large`, `unsupported-encoding`.
+    /// `rate-limited`, `no-such-route`, `method-not-allowed`, `request-timeout`, `too-large`,
+    /// `unsupported-encoding`.
     #[must_use]
     pub fn http(word: &str, message: impl Into<String>) -> Self {
-        Self(Error::new(Code::Other(word.to_owned()), message))
+        Error::new(Code::Other(word.to_owned()), message).into()
+    }
+
+    /// The status of the answer.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        self.status.unwrap_or_else(|| status(&self.error.code))
     }
 
     /// The answer in a dialect.
     #[must_use]
     pub fn render(&self, dialect: Dialect, request_id: &str) -> Response {
-        let status = status(&self.0.code);
-        let mut response = (status, Json(dialect.body(&self.0, request_id))).into_response();
+        let status = self.status();
+        let mut response = (status, Json(dialect.body(&self.error, request_id))).into_response();
         let headers = response.headers_mut();
         headers.insert(
             header::CONTENT_TYPE,
             HeaderValue::from_static("application/json; charset=utf-8"),
         );
-        if let Ok(code) = HeaderValue::from_str(self.0.code.as_str()) {
+        if let Ok(code) = HeaderValue::from_str(self.error.code.as_str()) {
             headers.insert("x-gristmill-error", code);
         }
-        if let Some(ms) = self.0.retry_after_ms {
+        if let Some(ms) = self.error.retry_after_ms {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(ms.div_ceil(1000)));
         }
         if status == StatusCode::UNAUTHORIZED {
@@ -138,7 +175,7 @@ impl Failure {
 impl IntoResponse for Failure {
     /// A placeholder the guard replaces by [`Failure::render`].
     fn into_response(self) -> Response {
-        let mut response = status(&self.0.code).into_response();
+        let mut response = self.status().into_response();
         response.extensions_mut().insert(self);
         response
     }
@@ -166,6 +203,7 @@ pub fn status(code: &Code) -> StatusCode {
             "forbidden" => StatusCode::FORBIDDEN,
             "no-such-route" => StatusCode::NOT_FOUND,
             "method-not-allowed" => StatusCode::METHOD_NOT_ALLOWED,
+            "rate-limited" => StatusCode::TOO_MANY_REQUESTS,
             "request-timeout" => StatusCode::REQUEST_TIMEOUT,
             "too-large" => StatusCode::PAYLOAD_TOO_LARGE,
             "unsupported-encoding" => StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -184,6 +222,7 @@ fn kind(status: StatusCode) -> &'static str {
         401 => "authentication_error",
         403 => "permission_error",
         404 => "not_found_error",
+        429 => "rate_limit_error",
         code if code < 500 => "invalid_request_error",
         _ => "server_error",
     }
@@ -197,6 +236,7 @@ fn family(status: StatusCode) -> &'static str {
         404 => "not_found_error",
         408 | 504 => "timeout_error",
         413 => "request_too_large",
+        429 => "rate_limit_error",
         503 => "overloaded_error",
         code if code < 500 => "invalid_request_error",
         _ => "api_error",
@@ -210,6 +250,7 @@ pub fn word(error: &Error) -> String {
         Code::NotFound if error.detail("model").is_some() => "model_not_found".to_owned(),
         Code::ContextOverflow => "context_length_exceeded".to_owned(),
         Code::Other(word) if word == "unauthorized" => "invalid_api_key".to_owned(),
+        Code::Other(word) if word == "rate-limited" => "rate_limit_exceeded".to_owned(),
         code => code.as_str().replace('-', "_"),
     }
 }

@@ -53,6 +53,21 @@ pub fn nothing_left(fields: &Fields) -> Result<()> {
     }
 }
 
+/// What clients put on parts of a request that changes no answer: marks for a prompt cache, and what
+/// they keep of an earlier answer.
+const MARKS: [&str; 3] = ["cache_control", "annotations", "provider_specific_fields"];
+
+/// Refuses what nobody took of a part of a request, but for marks and what else is named; the full names
+/// of those that were there go to `unused`.
+///
+/// # Errors
+/// `unsupported` with the full names.
+pub fn closed(mut fields: Fields, more: &[&str], unused: &mut Vec<String>) -> Result<()> {
+    unused.extend(fields.without_effect(&MARKS));
+    unused.extend(fields.without_effect(more));
+    nothing_left(&fields)
+}
+
 impl Fields {
     /// The body of a request.
     ///

@@ -1,5 +1,6 @@
-//! What every request passes: an id, an account, the host and origin checks, the token, the net for
-//! defects, and the rendering of failures in the dialect of the path.
+//! What every request passes: an id, an account, the host and origin checks, the key and its limits,
+//! the net for defects, and the rendering of failures in the dialect of the path. Who may not come in
+//! is told so before a body is read.
 
 use std::{
     panic::AssertUnwindSafe,
@@ -24,14 +25,16 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use futures_util::FutureExt;
-use gristmill_core::{Code, Error};
+use gristmill_core::Error;
 use hyper::body::{Frame, SizeHint};
 
 use crate::{
     access,
     account::Account,
+    endpoint::{self, Access},
     error::{Dialect, Failure},
     ids,
+    keys::{Caller, Who, limit::Place},
     state::AppState,
 };
 
@@ -57,32 +60,47 @@ pub async fn guard(State(state): State<AppState>, mut request: Request, next: Ne
         .extensions()
         .get::<MatchedPath>()
         .map_or_else(|| "other".to_owned(), |path| path.as_str().to_owned());
+    let needs = endpoint::access(&route);
     let account = Account::open(id, route, Arc::clone(&state.metrics));
     request.extensions_mut().insert(Arc::clone(&account));
 
     let mut origin = request.headers().get(ORIGIN).cloned();
-    let answer = match admit(&state, &request) {
+    let mut place = Place::default();
+    let entrance = match passes(&state, &request) {
+        Ok(None) => admit(&state, &request, needs),
+        Ok(Some(preflight)) => Ok(Entrance::Preflight(preflight)),
         Err(failure) => {
             // A page that may not come in does not get to read why.
-            if failure.0.code == Code::Other("forbidden".to_owned()) {
-                origin = None;
-            }
-            failure.into_response()
+            origin = None;
+            Err(failure)
         }
-        Ok(Some(preflight)) => preflight,
-        Ok(None) => match AssertUnwindSafe(next.run(request)).catch_unwind().await {
-            Ok(response) => response,
-            Err(_) => {
-                Failure(Error::internal("the host has a defect; the request id names its log"))
-                    .into_response()
-            }
-        },
     };
-    finish(dialect, account, origin, answer)
+    let answer = match entrance {
+        Err(failure) => failure.into_response(),
+        Ok(Entrance::Preflight(preflight)) => preflight,
+        Ok(Entrance::In(caller, held)) => {
+            account.comes_from(caller);
+            place = held;
+            match AssertUnwindSafe(next.run(request)).catch_unwind().await {
+                Ok(response) => response,
+                Err(_) => {
+                    let message = "the host has a defect; the request id names its log";
+                    Failure::from(Error::internal(message)).into_response()
+                }
+            }
+        }
+    };
+    finish(dialect, account, place, origin, answer)
 }
 
-/// Lets a request through, answers a preflight, or says why not.
-fn admit(state: &AppState, request: &Request) -> Result<Option<Response>, Failure> {
+/// What becomes of a request that is not refused.
+enum Entrance {
+    Preflight(Response),
+    In(Caller, Place),
+}
+
+/// Whether a request may come from where it comes from; a preflight is answered here.
+fn passes(state: &AppState, request: &Request) -> Result<Option<Response>, Failure> {
     let config = &state.config;
     let headers = request.headers();
     // In HTTP/1.1 the host stands in the header; a target in absolute form carries its own.
@@ -111,16 +129,46 @@ fn admit(state: &AppState, request: &Request) -> Result<Option<Response>, Failur
             return Ok(Some(preflight(method, headers.get(ACCESS_CONTROL_REQUEST_HEADERS))));
         }
     }
-    let open = config.tokens.is_empty() || request.uri().path() == "/healthz";
-    let bytes = |name: &HeaderName| headers.get(name).map(HeaderValue::as_bytes);
-    if !open
-        && !access::bearer(bytes(&AUTHORIZATION), &config.tokens)
-        && !access::key(bytes(&API_KEY), &config.tokens)
-    {
-        let message = "a valid token is required, as a bearer token or in x-api-key";
-        return Err(Failure::http("unauthorized", message));
-    }
     Ok(None)
+}
+
+/// Lets a request in by its key, or says why not.
+fn admit(state: &AppState, request: &Request, needs: Access) -> Result<Entrance, Failure> {
+    if needs == Access::Open {
+        return Ok(Entrance::In(Caller::default(), Place::default()));
+    }
+    let headers = request.headers();
+    let bearers = headers.get(AUTHORIZATION).and_then(|value| access::bearer(value.as_bytes()));
+    let key = headers.get(&API_KEY).map(HeaderValue::as_bytes);
+    let shown: Vec<&[u8]> = [bearers, key].into_iter().flatten().collect();
+    let (caller, place) = match state.config.keys.who(&shown) {
+        Who::Anybody if needs == Access::Verb => {
+            let message = "this needs an operator key, and this host has no keys: make one with \
+                           gristmill key add NAME --operator";
+            return Err(Failure::http("unauthorized", message));
+        }
+        Who::Anybody => (Caller::default(), Place::default()),
+        Who::Stranger => {
+            let message = "a valid key is required, as a bearer token or in x-api-key";
+            return Err(Failure::http("unauthorized", message));
+        }
+        Who::Known(key) if needs >= Access::Operator && !key.operator => {
+            let message = "this key reaches models and nothing else; use an operator key";
+            return Err(Failure::http("forbidden", message));
+        }
+        Who::Known(key) => {
+            let limited = needs == Access::Inference;
+            let place = if limited { key.limits().admit()? } else { Place::default() };
+            (Caller::new(key), place)
+        }
+    };
+    if needs == Access::Change && !state.config.mutation {
+        return Err(Failure::http(
+            "forbidden",
+            "changing models over HTTP is switched off; set server.model_changes to switch it on, or use the command line",
+        ));
+    }
+    Ok(Entrance::In(caller, place))
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
@@ -144,11 +192,12 @@ fn preflight(method: &HeaderValue, wanted: Option<&HeaderValue>) -> Response {
 fn finish(
     dialect: Dialect,
     account: Arc<Account>,
+    place: Place,
     origin: Option<HeaderValue>,
     mut response: Response,
 ) -> Response {
     if let Some(failure) = response.extensions_mut().remove::<Failure>() {
-        account.fail(&failure.0);
+        account.fail(&failure.error);
         let old = std::mem::replace(&mut response, failure.render(dialect, &account.id));
         for name in [ALLOW] {
             if let Some(value) = old.headers().get(&name) {
@@ -169,13 +218,15 @@ fn finish(
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
         headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
     }
-    response.map(|body| Body::new(Tracked { body, _account: account }))
+    response.map(|body| Body::new(Tracked { body, _account: account, _place: place }))
 }
 
-/// A body that holds its request's account until it is written or dropped.
+/// A body that holds its request's account, and its place among those of its key, until it is written
+/// or dropped.
 struct Tracked {
     body: Body,
     _account: Arc<Account>,
+    _place: Place,
 }
 
 impl HttpBody for Tracked {

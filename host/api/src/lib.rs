@@ -2,9 +2,10 @@
 //!
 //! Owns: the way from HTTP bytes to [`gristmill_core::request::Request`] and from
 //! [`gristmill_core::event::Event`] back to HTTP bytes, in four dialects ([`ollama`], [`openai`],
-//! [`responses`], [`anthropic`]), and the routes beside them ([`rerank`], [`tokens`]);
-//! who may come in ([`access`], [`guard`]); what is counted ([`metrics`]); how long anybody may take
-//! ([`server`]). Decoders and encoders are pure: JSON in, domain types out, and the other way.
+//! [`responses`], [`anthropic`]), and the routes beside them ([`rerank`], [`tokens`]); the control
+//! plane ([`control`]); who may come in ([`access`], [`keys`], [`guard`]); what is counted
+//! ([`metrics`]); how long anybody may take ([`server`]). Every route stands in one table
+//! ([`endpoint`]). Decoders and encoders are pure: JSON in, domain types out, and the other way.
 //!
 //! Refuses: what cannot be honoured, by field, in the dialect's own envelope. `docs/api.md` is the
 //! full list.
@@ -22,12 +23,16 @@ pub mod collect;
 pub mod control;
 pub mod drive;
 pub mod embed;
+pub mod endpoint;
 pub mod error;
 pub mod fields;
 pub mod guard;
+pub mod health;
 pub mod ids;
+pub mod keys;
 pub mod media;
 pub mod metrics;
+pub mod models;
 pub mod ollama;
 pub mod openai;
 pub mod rerank;
@@ -38,24 +43,17 @@ pub mod tokens;
 
 pub use access::check_bind;
 pub use server::{ServeConfig, serve};
-pub use state::{ApiConfig, AppState, Readiness};
+pub use state::{ApiConfig, AppState};
 
-use axum::{Router, middleware, routing::get};
+use axum::{Router, middleware};
 
-/// Every route, behind the guard. `docs/api.md` describes them.
+/// Every route, behind the guard. `docs/api.md` and `docs/control.md` describe them.
 pub fn app(state: AppState) -> Router {
-    Router::new()
-        .merge(ollama::routes())
-        .merge(openai::routes())
-        .merge(responses::routes())
-        .merge(anthropic::routes())
-        .merge(rerank::routes())
-        .merge(tokens::routes())
-        .route("/healthz", get(control::healthz))
-        .route("/readyz", get(control::readyz))
-        .route("/metrics", get(control::metrics))
-        .fallback(control::no_such_route)
-        .method_not_allowed_fallback(control::wrong_method)
+    endpoint::endpoints()
+        .into_iter()
+        .fold(Router::new(), |router, endpoint| router.route(endpoint.path, endpoint.route))
+        .fallback(health::no_such_route)
+        .method_not_allowed_fallback(health::wrong_method)
         .layer(middleware::from_fn_with_state(state.clone(), guard::guard))
         .with_state(state)
 }

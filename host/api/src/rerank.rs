@@ -4,7 +4,7 @@
 //! The decoder is as strict as OpenAI's. An answer whose ranks are not what was asked is the
 //! back-end's failure and not passed on.
 
-use axum::{Router, response::Response, routing::post};
+use axum::response::Response;
 use gristmill_core::{
     Code, Error, Result as Domain,
     request::{Ranked, RerankRequest},
@@ -12,23 +12,24 @@ use gristmill_core::{
 use serde_json::{Map, Value, json};
 
 use crate::{
-    body::{self, Posted},
+    body::Posted,
     drive::json_answer,
+    endpoint::Endpoint,
     error::Failure,
     fields::{Fields, kind, nothing_left, wrong},
-    ids,
+    ids, models,
     openai::decode::HARMLESS,
-    state::AppState,
 };
 
 /// Most documents of one request.
 const MOST_DOCUMENTS: usize = 2048;
 
 /// Every route.
-pub fn routes() -> Router<AppState> {
+#[must_use]
+pub fn routes() -> Vec<Endpoint> {
     ["/v1/rerank", "/v1/reranking", "/rerank", "/reranking"]
-        .into_iter()
-        .fold(Router::new(), |router, path| router.route(path, post(rerank)))
+        .map(|path| Endpoint::post(path, "Documents by relevance", rerank))
+        .into()
 }
 
 /// A decoded request.
@@ -111,7 +112,7 @@ pub fn order(mut ranks: Vec<Ranked>, request: &RerankRequest) -> Domain<Vec<Rank
 
 async fn rerank(Posted { state, account, body }: Posted) -> Result<Response, Failure> {
     let call = decode(body)?;
-    let plan = body::plan(&state, &account, &call.request.model).await?;
+    let plan = models::plan(&state, &account, &call.request.model).await?;
     let ranked = state.router.rerank(&plan, call.request.clone()).await?;
     let ranks = order(ranked.what, &call.request)?;
     let result = |rank: &Ranked| {

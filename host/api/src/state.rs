@@ -1,12 +1,17 @@
 //! What every handler sees: the router, the configuration, the counters.
 
-use std::{ops::Deref, sync::Arc, time::Duration};
+use std::{
+    ops::Deref,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
-use futures_util::future::BoxFuture;
-use gristmill_router::{Check, Router};
+use gristmill_router::Router;
 use tokio::sync::Semaphore;
 
 use crate::{
+    control::{Control, NoControl, view::Problem},
+    keys::KeyRing,
     metrics::Metrics,
     responses::store::{Bounds, Store},
 };
@@ -14,8 +19,8 @@ use crate::{
 /// What the API is told at the start.
 #[derive(Debug, Clone)]
 pub struct ApiConfig {
-    /// Bearer tokens, any of which lets a request in; none: everybody who can connect is let in.
-    pub tokens: Vec<String>,
+    /// The keys; without any, everybody who can connect is let in.
+    pub keys: Arc<KeyRing>,
     /// Whether models may be pulled, copied and deleted over HTTP.
     pub mutation: bool,
     /// Largest request body, bytes.
@@ -39,7 +44,7 @@ pub struct ApiConfig {
 impl Default for ApiConfig {
     fn default() -> Self {
         Self {
-            tokens: Vec::new(),
+            keys: Arc::default(),
             mutation: false,
             body_limit: 128 << 20,
             body_budget: 512 << 20,
@@ -50,18 +55,6 @@ impl Default for ApiConfig {
             responses: Bounds::default(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
         }
-    }
-}
-
-/// Whoever knows whether this host can serve.
-pub trait Readiness: Send + Sync {
-    /// One check for each part; ready is when there is one and all are.
-    fn checks(&self) -> BoxFuture<'_, Vec<Check>>;
-}
-
-impl Readiness for Router {
-    fn checks(&self) -> BoxFuture<'_, Vec<Check>> {
-        Box::pin(Router::checks(self))
     }
 }
 
@@ -77,8 +70,10 @@ pub struct Shared {
     pub config: ApiConfig,
     /// What is counted.
     pub metrics: Arc<Metrics>,
-    /// The truth behind `/readyz`.
-    pub readiness: Arc<dyn Readiness>,
+    /// What the host says of its ledger, its policies and itself.
+    pub control: Arc<dyn Control>,
+    /// When the host began to serve.
+    pub started: SystemTime,
     /// Responses that may be continued.
     pub responses: Store,
     /// Body bytes that may still be taken in, in KiB.
@@ -86,30 +81,37 @@ pub struct Shared {
 }
 
 impl AppState {
-    /// State over a router, whose back-ends say whether the host is ready.
+    /// State over a router, on a host without a ledger.
     #[must_use]
     pub fn new(config: ApiConfig, router: Arc<Router>) -> Self {
-        let readiness = Arc::clone(&router);
-        Self::with_readiness(config, router, readiness)
+        Self::with_control(config, router, Arc::new(NoControl))
     }
 
-    /// State whose readiness comes from elsewhere.
+    /// The same, with what the host says of its ledger, its policies and itself.
     #[must_use]
-    pub fn with_readiness(
-        config: ApiConfig,
-        router: Arc<Router>,
-        readiness: Arc<dyn Readiness>,
-    ) -> Self {
+    pub fn with_control(config: ApiConfig, router: Arc<Router>, control: Arc<dyn Control>) -> Self {
         let budget = (config.body_budget >> 10).clamp(1, Semaphore::MAX_PERMITS);
         let responses = Store::new(config.responses);
         Self(Arc::new(Shared {
             router,
+            control,
             config,
             responses,
             metrics: Arc::new(Metrics::default()),
-            readiness,
+            started: SystemTime::now(),
             budget: Arc::new(Semaphore::new(budget)),
         }))
+    }
+
+    /// What is wrong on disk while what runs goes on running.
+    pub async fn problems(&self) -> Vec<Problem> {
+        let mut problems = self.control.problems().await;
+        problems.extend(self.config.keys.problem().map(|problem| Problem {
+            part: "keys".to_owned(),
+            code: problem.code().to_owned(),
+            message: problem.to_string(),
+        }));
+        problems
     }
 }
 

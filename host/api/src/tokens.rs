@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use axum::{Router, response::Response, routing::post};
+use axum::response::Response;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use gristmill_core::{
     Result as Domain,
@@ -16,10 +16,12 @@ use gristmill_router::Plan;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    body::{self, Posted},
+    body::Posted,
     drive::json_answer,
+    endpoint::Endpoint,
     error::Failure,
     fields::{Fields, nothing_left, refused, wrong},
+    models,
     openai::decode,
     state::AppState,
 };
@@ -30,12 +32,15 @@ type Answer = Result<Response, Failure>;
 const MOST_PIECES: usize = 1 << 16;
 
 /// Every route.
-pub fn routes() -> Router<AppState> {
-    Router::new()
-        .route("/tokenize", post(tokenize))
-        .route("/detokenize", post(detokenize))
-        .route("/apply-template", post(apply_template))
-        .route("/v1/chat/completions/input_tokens", post(input_tokens))
+#[must_use]
+pub fn routes() -> Vec<Endpoint> {
+    let counts = "How many tokens a model would read";
+    vec![
+        Endpoint::post("/tokenize", "The tokens of a text or a conversation", tokenize),
+        Endpoint::post("/detokenize", "The text of tokens", detokenize),
+        Endpoint::post("/apply-template", "The text a model would read", apply_template),
+        Endpoint::post("/v1/chat/completions/input_tokens", counts, input_tokens),
+    ]
 }
 
 /// A decoded `/tokenize`.
@@ -114,7 +119,7 @@ fn chat(mut fields: Fields, id: &str) -> Domain<(String, Generation)> {
 
 async fn tokenize(Posted { state, account, body }: Posted) -> Answer {
     let call = decode_tokenize(body, &account.id)?;
-    let plan = body::plan(&state, &account, &call.model).await?;
+    let plan = models::plan(&state, &account, &call.model).await?;
     let tokens = match call.what {
         What::Text(text, special) => state.router.tokenize(&plan, &text, special).await?,
         What::Prompt(request) => state.router.prompt(&plan, *request).await?.0,
@@ -165,7 +170,7 @@ async fn detokenize(Posted { state, account, body }: Posted) -> Answer {
     let model = fields.required("model")?;
     let items = fields.array("tokens")?.ok_or_else(|| wrong("tokens", "is required"))?;
     nothing_left(&fields)?;
-    let plan = body::plan(&state, &account, &model).await?;
+    let plan = models::plan(&state, &account, &model).await?;
     let bytes = if items.is_empty() {
         Vec::new()
     } else {
@@ -198,7 +203,7 @@ async fn read(
     say: impl FnOnce(Vec<u32>, String) -> Value,
 ) -> Answer {
     let (model, request) = chat(Fields::body(body)?, &account.id)?;
-    let plan = body::plan(&state, &account, &model).await?;
+    let plan = models::plan(&state, &account, &model).await?;
     let (tokens, text) = state.router.prompt(&plan, request).await?;
     Ok(json_answer(say(tokens, text), &plan.provenance(), &[]))
 }

@@ -26,8 +26,7 @@ async fn send(bench: &Bench, method: &str, path: &str, headers: &[(&str, &str)])
 
 #[tokio::test]
 async fn a_token_opens_every_route_and_only_healthz_needs_none() {
-    let bench =
-        with(ApiConfig { tokens: vec!["one".into(), "two".into()], ..ApiConfig::default() }).await;
+    let bench = with(support::tokens(&["one", "two"])).await;
     let routes = [
         "/",
         "/api/tags",
@@ -35,7 +34,6 @@ async fn a_token_opens_every_route_and_only_healthz_needs_none() {
         "/api/ps",
         "/v1/models",
         "/readyz",
-        "/metrics",
         "/nothing",
         "/v1/nothing",
     ];
@@ -108,7 +106,7 @@ async fn pages_of_other_origins_are_refused_even_for_simple_requests() {
 
 #[tokio::test]
 async fn a_preflight_echoes_what_it_asks_and_needs_no_token() {
-    let bench = with(ApiConfig { tokens: vec!["one".into()], ..ApiConfig::default() }).await;
+    let bench = with(support::tokens(&["one"])).await;
     let ask = |origin| {
         [
             ("origin", origin),

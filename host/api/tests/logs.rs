@@ -9,7 +9,6 @@ use std::{
 };
 
 use axum::{body::Body, http::Request};
-use gristmill_api::ApiConfig;
 use gristmill_router::Limits;
 use serde_json::{Value, json};
 use support::{Beat, Double, Play, bench_with, finish, text, usage};
@@ -47,7 +46,7 @@ async fn a_request_leaves_a_line_without_its_words() {
 
     let events = vec![text("ANSWER-SECRET"), usage(5, 2), finish("stop")];
     let double = Double::playing(Play::Beats(vec![Beat::Events(events)]));
-    let config = ApiConfig { tokens: vec!["KEY-SECRET".into()], ..ApiConfig::default() };
+    let config = support::tokens(&["KEY-SECRET"]);
     let bench = bench_with(double, config, Limits::default()).await;
     let post = async |path: &str, key: &str, body: Value| {
         let request = Request::post(path)

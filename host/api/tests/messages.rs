@@ -360,7 +360,7 @@ async fn a_failure_in_the_stream_is_its_last_word() {
 
 #[tokio::test]
 async fn a_key_opens_the_door_like_a_bearer_token() {
-    let config = ApiConfig { tokens: vec!["one".into()], ..ApiConfig::default() };
+    let config = support::tokens(&["one"]);
     let bench = bench_with(Double::playing(hello()), config, Limits::default()).await;
     for (header, value, status) in [
         ("x-api-key", "one", 200),

@@ -9,7 +9,7 @@ use crate::{
     backends::Server,
     bench,
     compose::Places,
-    conformance, models, plugin, run, serve,
+    conformance, keys, models, plugin, run, serve,
     settings::{SETTINGS, Settings, commented_file},
 };
 
@@ -75,6 +75,9 @@ enum Command {
         /// The model's name
         model: String,
     },
+    /// Make, list and revoke the keys of who may come in over HTTP
+    #[command(subcommand)]
+    Key(keys::Command),
     /// Make, inspect, pin and verify plugins
     #[command(subcommand)]
     Plugin(plugin::Command),
@@ -135,6 +138,7 @@ pub(crate) fn main() -> Result<()> {
         Command::List => models::list(&places),
         Command::Show { model, program } => models::show(&settings, &places, &model, program),
         Command::Rm { model } => models::remove(&places, &model),
+        Command::Key(command) => keys::keys(&places, command),
         Command::Plugin(command) => plugin::plugin(&places, command),
         Command::Conformance(command) => conformance::conformance(&settings, &places, command),
         Command::Config(ConfigCommand::Show) => {

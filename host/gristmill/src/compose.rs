@@ -19,10 +19,10 @@ use gristmill_router::{
 };
 use gristmill_sandbox::{FamilySet, LoadError, Sandbox, SandboxConfig, Services, backend::Backend};
 
-use crate::{catalogue::Catalogue, models::store, settings::Settings};
+use crate::{backends::Server, catalogue::Catalogue, models::store, settings::Settings};
 
 /// Where things lie on this machine.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Places {
     /// The model store.
     pub(crate) models: PathBuf,
@@ -32,6 +32,10 @@ pub(crate) struct Places {
     pub(crate) ledger: PathBuf,
     /// Grants.
     pub(crate) policies: PathBuf,
+    /// What is remembered of the ledger outside its folder; none where this user has no data folder.
+    pub(crate) ledger_state: Option<PathBuf>,
+    /// The file of the keys; none where this user has no data folder and nothing else was said.
+    pub(crate) keys: Option<PathBuf>,
 }
 
 impl Places {
@@ -53,6 +57,13 @@ impl Places {
             plugins: place("paths.plugins", share.join("plugins")),
             ledger: place("paths.ledger", share.join("ledger")),
             policies: place("paths.policies", share.join("policies")),
+            ledger_state: data_folder()
+                .ok()
+                .map(|folder| folder.join("gristmill/ledger-seen.toml")),
+            keys: match settings.text("paths.keys") {
+                Some(path) => Some(PathBuf::from(path)),
+                None => data_folder().ok().map(|folder| folder.join("gristmill/keys.toml")),
+            },
         })
     }
 }
@@ -83,6 +94,8 @@ pub(crate) struct Composed {
     pub(crate) engine: Arc<Engine>,
     /// What else may be loaded.
     pub(crate) plugins: Plugins,
+    /// The back-ends as they are configured.
+    pub(crate) configured: Configured,
 }
 
 /// Puts the rooms together and opens the models that are to be there from the start.
@@ -99,64 +112,115 @@ pub(crate) async fn compose(settings: &Settings, places: &Places) -> Result<Comp
         Arc::new(Engines(vec![engine.clone()])),
     )
     .with_known(known(places)?);
-    install(settings, &plugins, &router, engine.clone()).await?;
+    let configured = Configured::new(settings, engine.clone())?;
+    install(&plugins, &router, &configured).await?;
 
     for model in settings.list("models.preload") {
         engine.open(&model).await.map_err(|error| anyhow!("models.preload: {model}: {error}"))?;
     }
-    Ok(Composed { router: Arc::new(router), engine, plugins })
+    Ok(Composed { router: Arc::new(router), engine, plugins, configured })
 }
 
 /// What is known against back-ends: blocks of the policies, evidence of the ledger.
 fn known(places: &Places) -> Result<Known> {
     let blocks = gristmill_policies::block::open(&places.policies)?;
+    Ok(Known::new(blocks, hardware(), Evidence::open(&places.ledger)?))
+}
+
+/// The words for this host that blocks may name.
+pub(crate) fn hardware() -> Vec<String> {
     let mut hardware = vec![env::consts::ARCH.to_owned()];
     hardware.extend(isa::report().offered.up_to().map(|isa| isa.name().to_owned()));
-    Ok(Known::new(blocks, hardware, Evidence::open(&places.ledger)?))
+    hardware
 }
 
 /// Makes the configured back-ends live: the one that serves local models, then a bridge for each
 /// server. No server is asked for anything here: one that is down is down, and the others serve.
-async fn install(
-    settings: &Settings,
-    plugins: &Plugins,
-    router: &Router,
-    engine: Arc<Engine>,
-) -> Result<()> {
-    let native = settings.text("plugins.backend").unwrap_or_default();
-    if native.is_empty() && settings.servers().is_empty() {
+async fn install(plugins: &Plugins, router: &Router, configured: &Configured) -> Result<()> {
+    if configured.names().next().is_none() {
         bail!("nothing would serve: set plugins.backend, or name a server in [backends]");
     }
-    // A plugin's own products run on the thread that asks; the engine's threads are the engine's.
-    let services = Services {
-        engine: Some(engine),
-        pool: Some(Arc::new(Pool::new(1, false))),
-        ..Services::default()
-    };
-    if !native.is_empty() {
-        let services = services.clone();
-        let backend = plugins.load(native, Kind::Backend, |bytes, pin, grant| {
-            Ok(plugins.sandbox.load_backend(bytes, pin, grant, services)?)
-        })?;
-        let limits = Limits {
-            active: number(settings, "engine.max_active").unwrap_or(4),
-            queued: number(settings, "engine.max_queued").unwrap_or(64),
+    for (name, _) in configured.names() {
+        let backend = configured.load(plugins, name)?;
+        let source = if name == configured.native {
+            source(backend.as_ref()).await?
+        } else {
+            Source::Listed
         };
-        let source = source(backend.as_ref()).await?;
-        router.install(native, source, limits, backend).await?;
-    }
-    for server in settings.servers() {
-        if server.name == native {
-            bail!("backends.{native}: the back-end that serves local models has this name");
-        }
-        let backend = plugins.load(server.plugin(), Kind::Backend, |bytes, pin, grant| {
-            let upstream = Some(server.client(grant)?);
-            let services = Services { upstream, ..services.clone() };
-            Ok(plugins.sandbox.load_backend(bytes, pin, grant, services)?)
-        })?;
-        router.install(&server.name, Source::Listed, server.limits(), backend).await?;
+        router.install(name, source, configured.limits(name), backend).await?;
     }
     Ok(())
+}
+
+/// The back-ends as they are configured, and what their components are loaded with.
+pub(crate) struct Configured {
+    /// Name and pin of the one that serves local models; empty: none does.
+    native: String,
+    limits: Limits,
+    servers: Vec<Server>,
+    services: Services,
+}
+
+impl Configured {
+    fn new(settings: &Settings, engine: Arc<Engine>) -> Result<Self> {
+        let native = settings.text("plugins.backend").unwrap_or_default().to_owned();
+        if settings.servers().iter().any(|server| server.name == native) {
+            bail!("backends.{native}: the back-end that serves local models has this name");
+        }
+        Ok(Self {
+            native,
+            limits: Limits {
+                active: number(settings, "engine.max_active").unwrap_or(4),
+                queued: number(settings, "engine.max_queued").unwrap_or(64),
+            },
+            servers: settings.servers().to_vec(),
+            // A plugin's own products run on the thread that asks; the engine's threads are the
+            // engine's.
+            services: Services {
+                engine: Some(engine),
+                pool: Some(Arc::new(Pool::new(1, false))),
+                ..Services::default()
+            },
+        })
+    }
+
+    /// Name and pin of each, in the order in which they are asked.
+    pub(crate) fn names(&self) -> impl Iterator<Item = (&str, &str)> {
+        let native = Some((self.native.as_str(), self.native.as_str()));
+        let servers = self.servers.iter().map(|server| (server.name.as_str(), server.plugin()));
+        native.filter(|(name, _)| !name.is_empty()).into_iter().chain(servers)
+    }
+
+    /// Bounds of its queues.
+    pub(crate) fn limits(&self, name: &str) -> Limits {
+        let server = self.servers.iter().find(|server| server.name == name);
+        server.map_or(self.limits, Server::limits)
+    }
+
+    /// Loads the component that is pinned for a back-end.
+    pub(crate) fn load(&self, plugins: &Plugins, name: &str) -> Result<Arc<dyn Backend>> {
+        let server = self.servers.iter().find(|server| server.name == name);
+        let pin = server.map_or(name, Server::plugin);
+        plugins.load(pin, Kind::Backend, |bytes, pin, grant| {
+            self.bind(&plugins.sandbox, name, bytes, pin, grant)
+        })
+    }
+
+    /// Loads this component for a back-end, bound to the back-end's server where it has one.
+    pub(crate) fn bind(
+        &self,
+        sandbox: &Sandbox,
+        name: &str,
+        bytes: &[u8],
+        pin: &Pin,
+        grant: &Grant,
+    ) -> Result<Arc<dyn Backend>> {
+        let mut services = self.services.clone();
+        if let Some(server) = self.servers.iter().find(|server| server.name == name) {
+            services.upstream = Some(server.client(grant)?);
+        }
+        Ok(sandbox.load_backend(bytes, pin, grant, services)?)
+    }
 }
 
 /// Where a back-end's models come from: the store, if it says so, else its own list.
@@ -216,11 +280,9 @@ pub(crate) struct Plugins {
 
 impl Plugins {
     fn open(places: &Places) -> Result<Self> {
+        let config = SandboxConfig { compiled: compiled_folder(), ..SandboxConfig::default() };
         Ok(Self {
-            sandbox: Sandbox::new(SandboxConfig {
-                compiled: compiled_folder(),
-                ..SandboxConfig::default()
-            })?,
+            sandbox: Sandbox::new(config)?,
             ledger: Ledger::open(&places.ledger)?,
             policies: Policies::open(&places.policies)?,
             folder: places.plugins.clone(),

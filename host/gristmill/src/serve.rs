@@ -1,9 +1,12 @@
 //! `gristmill serve`: the composed rooms behind HTTP, until a signal.
 
-use std::{io::IsTerminal, net::SocketAddr, time::Duration};
+use std::{io::IsTerminal, net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, bail};
-use gristmill_api::{ApiConfig, AppState, ServeConfig, app, check_bind};
+use gristmill_api::{
+    ApiConfig, AppState, ServeConfig, app, check_bind,
+    keys::{KeyFile, KeyRing},
+};
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
@@ -11,6 +14,7 @@ use tokio::{
 
 use crate::{
     compose::{Places, compose, runtime},
+    control::HostControl,
     settings::Settings,
 };
 
@@ -22,8 +26,9 @@ pub(crate) fn serve(settings: &Settings, places: &Places) -> Result<()> {
         let address: SocketAddr = listen
             .parse()
             .with_context(|| format!("server.listen: expected ADDRESS:PORT, found {listen:?}"))?;
-        let tokens = settings.list("server.tokens");
-        check_bind(address, &tokens)?;
+        let file = places.keys.clone().map(KeyFile::new);
+        let keys = Arc::new(KeyRing::open(&settings.list("server.tokens"), file)?);
+        check_bind(address, &keys)?;
         let listener = TcpListener::bind(address)
             .await
             .with_context(|| format!("cannot listen on {address}"))?;
@@ -32,7 +37,7 @@ pub(crate) fn serve(settings: &Settings, places: &Places) -> Result<()> {
         let composed = compose(settings, places).await?;
         let body_limit = settings.count("server.max_body_mib").unwrap_or(128) << 20;
         let config = ApiConfig {
-            tokens,
+            keys,
             mutation: settings.flag("server.model_changes"),
             body_limit: usize::try_from(body_limit).unwrap_or(usize::MAX),
             origins: settings.list("server.origins"),
@@ -44,7 +49,9 @@ pub(crate) fn serve(settings: &Settings, places: &Places) -> Result<()> {
         let drain = settings.count("server.drain_seconds").unwrap_or(30);
         let times =
             ServeConfig { drain_timeout: Duration::from_secs(drain), ..ServeConfig::default() };
-        let app = app(AppState::new(config, composed.router));
+        let router = Arc::clone(&composed.router);
+        let control = Arc::new(HostControl::new(settings, places, composed));
+        let app = app(AppState::with_control(config, router, control));
         tracing::info!("listening on http://{address}");
         gristmill_api::serve(listener, app, times, stopped()?).await?;
         tracing::info!("stopped");

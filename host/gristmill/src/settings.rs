@@ -70,8 +70,8 @@ macro_rules! settings {
 }
 
 settings! {
-    server.listen: Text = "\"127.0.0.1:11450\"", "Address and port. Anything but loopback needs a token.";
-    server.tokens: List = "[]", "Bearer tokens that clients must show. Better in the environment than in a file.";
+    server.listen: Text = "\"127.0.0.1:11450\"", "Address and port. Anything but loopback needs a key.";
+    server.tokens: List = "[]", "Keys for inference without names and limits. Better in the environment than in a file; better still: gristmill key add.";
     server.max_body_mib: Count = "128", "Largest request body, in MiB.";
     server.model_changes: Flag = "false", "Whether clients may pull, copy and delete models.";
     server.origins: List = "[]", "Web origins allowed besides loopback ones.";
@@ -80,6 +80,7 @@ settings! {
     paths.models: Text = "", "Where models are kept. Unset: the user's data folder.";
     paths.plugins: Text = "", "Where component files lie. Unset: share/gristmill/plugins beside the binary.";
     paths.ledger: Text = "", "The ledger with the pins. Unset: share/gristmill/ledger beside the binary.";
+    paths.keys: Text = "", "The file of the keys. Unset: keys.toml in the user's data folder.";
     paths.policies: Text = "", "The grants. Unset: share/gristmill/policies beside the binary.";
     engine.threads: Count = "", "Threads that compute. Unset: what the machine, its affinity and its quota allow.";
     engine.pin: Flag = "true", "Whether each computing thread stays on one processor.";

@@ -77,7 +77,7 @@ fn whatever_decodes_to_no_number_is_found() {
             // Bytes of all ones make the exponents that are rare otherwise.
             let mut block: Vec<u8> = (0..size).map(|_| rng.draw() as u8).collect();
             for byte in &mut block {
-                if round % 2 == 1 && rng.draw() % 4 == 0 {
+                if round % 2 == 1 && rng.draw().is_multiple_of(4) {
                     *byte |= 0x7f << (rng.draw() % 2);
                 }
             }

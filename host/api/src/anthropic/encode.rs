@@ -147,6 +147,8 @@ impl Stream {
                     "type": "content_block_start", "index": place, "content_block": empty,
                 }));
             }
+            // Only log probabilities came, which this dialect does not have.
+            Step::Grew(_, piece, _) if piece.is_empty() => {}
             Step::Grew(_, piece, _) => out.push(delta(match said {
                 Said::Text(_) => json!({ "type": "text_delta", "text": piece }),
                 Said::Reasoning(_) => json!({ "type": "thinking_delta", "thinking": piece }),

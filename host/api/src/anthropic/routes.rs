@@ -1,7 +1,7 @@
 //! Anthropic's routes: decode, ask the router, encode. `anthropic-version` and `anthropic-beta` are
 //! not looked at: what a body says counts.
 
-use axum::{Router, response::Response, routing::post};
+use axum::response::Response;
 use serde_json::json;
 
 use super::{
@@ -9,25 +9,28 @@ use super::{
     encode::{Head, Stream, whole},
 };
 use crate::{
-    body::{self, Posted},
+    body::Posted,
     drive::{Driver, json_answer, name_unused},
+    endpoint::Endpoint,
     error::Failure,
-    ids,
-    state::AppState,
+    ids, models,
 };
 
 type Answer = Result<Response, Failure>;
 
 /// Every route of the dialect.
-pub fn routes() -> Router<AppState> {
-    Router::new()
-        .route("/v1/messages", post(create))
-        .route("/v1/messages/count_tokens", post(count))
+#[must_use]
+pub fn routes() -> Vec<Endpoint> {
+    let counts = "How many tokens a model would read";
+    vec![
+        Endpoint::post("/v1/messages", "An answer to a conversation", create),
+        Endpoint::post("/v1/messages/count_tokens", counts, count),
+    ]
 }
 
 async fn create(Posted { state, account, body }: Posted) -> Answer {
     let call = decode::create(body, &account.id)?;
-    let plan = body::plan(&state, &account, &call.model).await?;
+    let plan = models::plan(&state, &account, &call.model).await?;
     let head = Head {
         id: ids::fresh("msg_", 24),
         model: call.model,
@@ -47,7 +50,7 @@ async fn create(Posted { state, account, body }: Posted) -> Answer {
 /// How many tokens the model would read, to the token.
 async fn count(Posted { state, account, body }: Posted) -> Answer {
     let call = decode::count(body, &account.id)?;
-    let plan = body::plan(&state, &account, &call.model).await?;
+    let plan = models::plan(&state, &account, &call.model).await?;
     let (tokens, _) = state.router.prompt(&plan, call.request).await?;
     let answer = json!({ "input_tokens": tokens.len() });
     Ok(json_answer(answer, &plan.provenance(), &call.unused))

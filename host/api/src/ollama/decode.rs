@@ -14,7 +14,7 @@ use gristmill_router::KeepAlive;
 use serde_json::Value;
 
 use crate::{
-    fields::{Fields, kind, refused, wrong},
+    fields::{Fields, closed, kind, refused, wrong},
     media,
 };
 
@@ -73,7 +73,7 @@ pub fn chat(body: Value, id: &str) -> Result<Call> {
     let messages = messages(fields.array("messages")?.unwrap_or_default())?;
     let load = messages.is_empty();
     let mut request = Request::new(id, model.clone(), Prompt::Chat(messages));
-    request.tools = tools(fields.array("tools")?.unwrap_or_default())?;
+    request.tools = tools(fields.array("tools")?.unwrap_or_default(), None)?;
     finish(fields, model, request, load)
 }
 
@@ -380,11 +380,12 @@ fn tool_call(path: &str, place: usize, item: Value) -> Result<ToolCall> {
     Ok(ToolCall { id, name, arguments })
 }
 
-/// `tools`, the same in both dialects; the schema stays as the client wrote it.
+/// `tools`, the same in both dialects; the schema stays as the client wrote it. `strict`: fields that
+/// are not a tool's are refused, and those that change nothing go there.
 ///
 /// # Errors
 /// `invalid-request` and `unsupported`, each naming the field.
-pub fn tools(items: Vec<Value>) -> Result<Vec<Tool>> {
+pub fn tools(items: Vec<Value>, mut strict: Option<&mut Vec<String>>) -> Result<Vec<Tool>> {
     let one = |(place, item): (usize, Value)| {
         let mut fields = Fields::at(&format!("tools[{place}]"), item)?;
         match fields.string("type")?.as_deref() {
@@ -404,13 +405,18 @@ pub fn tools(items: Vec<Value>) -> Result<Vec<Tool>> {
                 ));
             }
         };
-        Ok(Tool {
+        let tool = Tool {
             name: function.required("name")?,
             description: function.string("description")?,
             parameters,
             strict: function.flag("strict")?,
             extras: Vec::new(),
-        })
+        };
+        if let Some(unused) = &mut strict {
+            closed(function, &[], unused)?;
+            closed(fields, &[], unused)?;
+        }
+        Ok(tool)
     };
     items.into_iter().enumerate().map(one).collect()
 }

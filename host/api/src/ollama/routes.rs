@@ -8,12 +8,11 @@ use std::{
 };
 
 use axum::{
-    Json, Router,
+    Extension, Json,
     body::{Body, Bytes},
     extract::State,
     http::{StatusCode, header},
     response::{IntoResponse, Response},
-    routing::{delete, get, post},
 };
 use futures_util::{future::BoxFuture, stream};
 use gristmill_core::{Error, Result as Domain, request::Embeddings};
@@ -28,30 +27,34 @@ use super::{
 };
 use crate::{
     account::Account,
-    body::{self, Posted},
+    body::Posted,
     drive::{Driver, name_source, name_unreachable, name_unused},
+    endpoint::{Access, Endpoint},
     error::{Dialect, Failure},
     fields::Fields,
+    models,
     state::AppState,
 };
 
 type Answer = Result<Response, Failure>;
 
 /// Every route of the dialect.
-pub fn routes() -> Router<AppState> {
-    Router::new()
-        .route("/", get(root))
-        .route("/api/version", get(version))
-        .route("/api/chat", post(chat))
-        .route("/api/generate", post(generate))
-        .route("/api/embed", post(embed))
-        .route("/api/embeddings", post(embeddings))
-        .route("/api/tags", get(tags))
-        .route("/api/ps", get(ps))
-        .route("/api/show", post(show))
-        .route("/api/pull", post(pull))
-        .route("/api/copy", post(copy))
-        .route("/api/delete", delete(remove))
+#[must_use]
+pub fn routes() -> Vec<Endpoint> {
+    vec![
+        Endpoint::get("/", "Says that this is Gristmill", root).access(Access::Key),
+        Endpoint::get("/api/version", "The host's version", version).access(Access::Key),
+        Endpoint::post("/api/chat", "An answer to a conversation", chat),
+        Endpoint::post("/api/generate", "An answer to a prompt", generate),
+        Endpoint::post("/api/embed", "Vectors of texts", embed),
+        Endpoint::post("/api/embeddings", "The vector of a text", embeddings),
+        Endpoint::get("/api/tags", "The models", tags),
+        Endpoint::get("/api/ps", "The models in memory", ps),
+        Endpoint::post("/api/show", "What a model is", show),
+        Endpoint::post("/api/pull", "Fetches a model", pull).access(Access::Change),
+        Endpoint::post("/api/copy", "Gives a model one more name", copy).access(Access::Change),
+        Endpoint::delete("/api/delete", "Removes a model", remove).access(Access::Change),
+    ]
 }
 
 async fn root() -> &'static str {
@@ -77,7 +80,7 @@ async fn generate(Posted { state, account, body }: Posted) -> Answer {
 }
 
 async fn run(state: AppState, account: Arc<Account>, form: Form, call: decode::Call) -> Answer {
-    let plan = body::plan(&state, &account, &call.model).await?;
+    let plan = models::plan(&state, &account, &call.model).await?;
     if call.load {
         let why = if call.keep == Some(KeepAlive::For(Duration::ZERO)) {
             state.router.unload(&plan).await;
@@ -139,7 +142,7 @@ async fn vectors(
 
 async fn embed(Posted { state, account, body }: Posted) -> Answer {
     let call = decode::embed(body)?;
-    let plan = body::plan(&state, &account, &call.model).await?;
+    let plan = models::plan(&state, &account, &call.model).await?;
     let Answered { what: embeddings, by } = vectors(&state, &account, &plan, &call).await?;
     let rows = crate::embed::rows(&embeddings, call.request.inputs.len(), call.request.dimensions)?;
     let value = Embedded {
@@ -170,50 +173,42 @@ struct EmbeddedOne {
 
 async fn embeddings(Posted { state, account, body }: Posted) -> Answer {
     let call = decode::embeddings(body)?;
-    let plan = body::plan(&state, &account, &call.model).await?;
+    let plan = models::plan(&state, &account, &call.model).await?;
     let Answered { what: embeddings, by } = vectors(&state, &account, &plan, &call).await?;
     let rows = crate::embed::rows(&embeddings, call.request.inputs.len(), None)?;
     let row = rows.into_iter().next().unwrap_or_default();
     Ok(answer(&EmbeddedOne { embedding: row }, &by, &call.unused))
 }
 
-async fn tags(State(state): State<AppState>) -> Answer {
-    let records = state.router.catalogue().await?;
+async fn tags(
+    State(state): State<AppState>,
+    Extension(account): Extension<Arc<Account>>,
+) -> Answer {
+    let records = models::catalogue(&state, &account).await?;
     let models: Vec<_> = records.iter().flat_map(catalogue::tags).collect();
     let mut response = json_response(json!({ "models": models }));
     name_unreachable(&mut response, &state);
     Ok(response)
 }
 
-async fn ps(State(state): State<AppState>) -> Answer {
-    let residents = state.router.residents().await?;
+async fn ps(State(state): State<AppState>, Extension(account): Extension<Arc<Account>>) -> Answer {
+    let residents = models::residents(&state, &account).await?;
     let now = SystemTime::now();
     let models: Vec<_> =
         residents.iter().map(|resident| catalogue::resident(resident, now)).collect();
     Ok(json_response(json!({ "models": models })))
 }
 
-async fn show(Posted { state, body, .. }: Posted) -> Answer {
+async fn show(Posted { state, account, body }: Posted) -> Answer {
     let mut fields = Fields::body(body)?;
     let model = decode::model(&mut fields)?;
     let verbose = fields.flag("verbose")?.unwrap_or(false);
+    models::plan(&state, &account, &model).await?;
     let card = state.router.show(&model).await?;
     Ok(json_response(catalogue::show(&card, verbose)))
 }
 
-/// Models may be changed over HTTP only where the operator has said so.
-fn may_change(state: &AppState) -> Result<(), Failure> {
-    if state.config.mutation {
-        return Ok(());
-    }
-    Err(Failure::http(
-        "forbidden",
-        "changing models over HTTP is switched off; set server.model_changes to switch it on, or use the command line",
-    ))
-}
-
 async fn copy(Posted { state, body, .. }: Posted) -> Answer {
-    may_change(&state)?;
     let mut fields = Fields::body(body)?;
     let (source, destination) = (fields.required("source")?, fields.required("destination")?);
     state.router.copy(&source, &destination).await?;
@@ -221,14 +216,12 @@ async fn copy(Posted { state, body, .. }: Posted) -> Answer {
 }
 
 async fn remove(Posted { state, body, .. }: Posted) -> Answer {
-    may_change(&state)?;
     let mut fields = Fields::body(body)?;
     state.router.remove(&decode::model(&mut fields)?).await?;
     Ok(StatusCode::OK.into_response())
 }
 
 async fn pull(Posted { state, account, body }: Posted) -> Answer {
-    may_change(&state)?;
     let mut fields = Fields::body(body)?;
     let model = decode::model(&mut fields)?;
     let streamed = fields.flag("stream")?.unwrap_or(true);

@@ -92,8 +92,10 @@ pub fn chat(body: Value, id: &str) -> Result<Call> {
     if list.is_empty() {
         return Err(wrong("messages", "is empty"));
     }
-    let mut request = Request::new(id, model.clone(), Prompt::Chat(messages::messages(list)?));
-    request.tools = tools(fields.array("tools")?.unwrap_or_default())?;
+    let mut unused = Vec::new();
+    let messages = messages::messages(list, &mut unused)?;
+    let mut request = Request::new(id, model.clone(), Prompt::Chat(messages));
+    request.tools = tools(fields.array("tools")?.unwrap_or_default(), Some(&mut unused))?;
     request.tool_choice = tool_choice(&mut fields, &request)?;
     request.parallel_tool_calls = fields.flag("parallel_tool_calls")?;
     request.constraint = response_format(&mut fields)?;
@@ -119,6 +121,7 @@ pub fn chat(body: Value, id: &str) -> Result<Call> {
     let mut call = finish(fields, model, request)?;
     call.requests = choices(call.requests, count);
     call.per_prompt = count;
+    call.unused.append(&mut unused);
     Ok(call)
 }
 
@@ -328,7 +331,10 @@ fn tool_choice(fields: &mut Fields, request: &Request) -> Result<ToolChoice> {
             let mut function = choice
                 .object("function")?
                 .ok_or_else(|| wrong("tool_choice.function", "is required"))?;
-            ToolChoice::Named(function.required("name")?)
+            let name = function.required("name")?;
+            nothing_left(&function)?;
+            nothing_left(&choice)?;
+            ToolChoice::Named(name)
         }
     };
     settled(choice, &request.tools)
@@ -352,29 +358,35 @@ pub fn settled(choice: ToolChoice, tools: &[Tool]) -> Result<ToolChoice> {
 
 fn response_format(fields: &mut Fields) -> Result<Option<Constraint>> {
     let Some(mut format) = fields.object("response_format")? else { return Ok(None) };
-    match format.required("type")?.as_str() {
-        "text" => Ok(None),
-        "json_object" => Ok(Some(Constraint::JsonObject)),
+    let constraint = match format.required("type")?.as_str() {
+        "text" => None,
+        "json_object" => Some(Constraint::JsonObject),
         "json_schema" => {
             let mut schema = format
                 .object("json_schema")?
                 .ok_or_else(|| wrong("response_format.json_schema", "is required"))?;
             let field = schema.name("schema");
-            match schema.take("schema") {
-                Some(schema @ Value::Object(_)) => {
-                    Ok(Some(Constraint::JsonSchema(schema.to_string())))
-                }
+            let constraint = match schema.take("schema") {
+                Some(schema @ Value::Object(_)) => Constraint::JsonSchema(schema.to_string()),
                 Some(other) => {
-                    Err(wrong(&field, format!("must be an object, got {}", kind(&other))))
+                    return Err(wrong(&field, format!("must be an object, got {}", kind(&other))));
                 }
-                None => Err(wrong(&field, "is required")),
-            }
+                None => return Err(wrong(&field, "is required")),
+            };
+            // What is enforced is enforced whatever they say.
+            schema.without_effect(&["name", "description", "strict"]);
+            nothing_left(&schema)?;
+            Some(constraint)
         }
-        _ => Err(wrong(
-            "response_format.type",
-            "must be \"text\", \"json_object\" or \"json_schema\"",
-        )),
-    }
+        _ => {
+            return Err(wrong(
+                "response_format.type",
+                "must be \"text\", \"json_object\" or \"json_schema\"",
+            ));
+        }
+    };
+    nothing_left(&format)?;
+    Ok(constraint)
 }
 
 /// `reasoning_effort`, `reasoning.effort`, or the switch that local servers have in

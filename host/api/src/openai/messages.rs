@@ -7,7 +7,7 @@ use gristmill_core::{
 use serde_json::Value;
 
 use crate::{
-    fields::{Fields, kind, refused, wrong},
+    fields::{Fields, closed, kind, refused, wrong},
     media,
 };
 
@@ -15,15 +15,15 @@ use crate::{
 ///
 /// # Errors
 /// `invalid-request` and `unsupported`, each naming the field.
-pub fn messages(items: Vec<Value>) -> Result<Vec<Message>> {
+pub fn messages(items: Vec<Value>, unused: &mut Vec<String>) -> Result<Vec<Message>> {
     items
         .into_iter()
         .enumerate()
-        .map(|(place, item)| message(Fields::at(&format!("messages[{place}]"), item)?))
+        .map(|(place, item)| message(Fields::at(&format!("messages[{place}]"), item)?, unused))
         .collect()
 }
 
-fn message(mut fields: Fields) -> Result<Message> {
+fn message(mut fields: Fields, unused: &mut Vec<String>) -> Result<Message> {
     let role = match fields.required("role")?.as_str() {
         // The newer name of the same thing.
         "system" | "developer" => Role::System,
@@ -53,7 +53,7 @@ fn message(mut fields: Fields) -> Result<Message> {
         Some(Value::Array(items)) => items
             .into_iter()
             .enumerate()
-            .map(|(place, item)| part(Fields::at(&format!("{path}[{place}]"), item)?))
+            .map(|(place, item)| part(Fields::at(&format!("{path}[{place}]"), item)?, unused))
             .collect::<Result<_>>()?,
         Some(other) => {
             return Err(wrong(
@@ -69,7 +69,8 @@ fn message(mut fields: Fields) -> Result<Message> {
     }
     let calls = fields.name("tool_calls");
     for (place, call) in fields.array("tool_calls")?.unwrap_or_default().into_iter().enumerate() {
-        message.tool_calls.push(tool_call(Fields::at(&format!("{calls}[{place}]"), call)?, place)?);
+        let call = Fields::at(&format!("{calls}[{place}]"), call)?;
+        message.tool_calls.push(tool_call(call, place, unused)?);
     }
     message.tool_call_id = fields.string("tool_call_id")?;
     message.name = fields.string("name")?;
@@ -82,25 +83,32 @@ fn message(mut fields: Fields) -> Result<Message> {
     if message.role == Role::Tool && message.tool_call_id.is_none() {
         return Err(wrong(&fields.name("tool_call_id"), "is required"));
     }
+    closed(fields, &[], unused)?;
     Ok(message)
 }
 
-fn part(mut fields: Fields) -> Result<Part> {
-    match fields.required("type")?.as_str() {
+fn part(mut fields: Fields, unused: &mut Vec<String>) -> Result<Part> {
+    let part = match fields.required("type")?.as_str() {
         "text" => {
             let path = fields.name("text");
-            fields.string("text")?.map(Part::Text).ok_or_else(|| wrong(&path, "is required"))
+            fields.string("text")?.map(Part::Text).ok_or_else(|| wrong(&path, "is required"))?
         }
-        "refusal" => Ok(Part::Text(fields.string("refusal")?.unwrap_or_default())),
+        "refusal" => Part::Text(fields.string("refusal")?.unwrap_or_default()),
         "image_url" => {
             let path = fields.name("image_url");
             // Some clients send the URL itself.
             let url = match fields.take("image_url") {
                 Some(Value::String(url)) => url,
-                Some(value) => Fields::at(&path, value)?.required("url")?,
+                Some(value) => {
+                    let mut image = Fields::at(&path, value)?;
+                    let url = image.required("url")?;
+                    // Pictures are read as the model reads them.
+                    closed(image, &["detail"], unused)?;
+                    url
+                }
                 None => return Err(wrong(&path, "is required")),
             };
-            media::data_url(&format!("{path}.url"), &url).map(Part::Image)
+            media::data_url(&format!("{path}.url"), &url).map(Part::Image)?
         }
         "input_audio" => {
             let path = fields.name("input_audio");
@@ -112,13 +120,16 @@ fn part(mut fields: Fields) -> Result<Part> {
                 _ => return Err(wrong(&audio.name("format"), "must be wav or mp3")),
             };
             let data = media::decode(&audio.name("data"), &audio.required("data")?)?;
-            Ok(Part::Audio(Media { mime: mime.to_owned(), data }))
+            closed(audio, &[], unused)?;
+            Part::Audio(Media { mime: mime.to_owned(), data })
         }
-        _ => Err(refused(&fields.name("type"), "must be text, image_url or input_audio")),
-    }
+        _ => return Err(refused(&fields.name("type"), "must be text, image_url or input_audio")),
+    };
+    closed(fields, &[], unused)?;
+    Ok(part)
 }
 
-fn tool_call(mut fields: Fields, place: usize) -> Result<ToolCall> {
+fn tool_call(mut fields: Fields, place: usize, unused: &mut Vec<String>) -> Result<ToolCall> {
     if fields.string("type")?.is_some_and(|kind| kind != "function") {
         return Err(refused(&fields.name("type"), "must be \"function\""));
     }
@@ -139,6 +150,9 @@ fn tool_call(mut fields: Fields, place: usize) -> Result<ToolCall> {
             ));
         }
     };
+    closed(function, &[], unused)?;
+    // Clients that put a stream together keep its numbers.
+    closed(fields, &["index"], unused)?;
     Ok(ToolCall { id: id.unwrap_or_else(|| format!("call_{place}")), name, arguments })
 }
 
@@ -147,11 +161,56 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    fn read(items: Vec<Value>) -> Result<Vec<Message>> {
+        messages(items, &mut Vec::new())
+    }
+
+    #[test]
+    fn what_changes_nothing_is_told_and_the_rest_is_refused() {
+        let list = json!([
+            { "role": "assistant", "content": null, "annotations": [], "audio": null,
+              "tool_calls": [{ "index": 0, "id": "c", "type": "function",
+                "function": { "name": "f", "arguments": "{}" } }] },
+            { "role": "user", "content": [{ "type": "text", "text": "x",
+                "cache_control": { "type": "ephemeral" } }] },
+        ]);
+        let Value::Array(list) = list else { panic!() };
+        let mut unused = Vec::new();
+        messages(list, &mut unused).unwrap();
+        assert_eq!(
+            unused,
+            [
+                "messages[0].tool_calls[0].index",
+                "messages[0].annotations",
+                "messages[1].content[0].cache_control",
+            ]
+        );
+        let call = |more: Value| json!({ "role": "assistant", "tool_calls": [{ "id": "c", "function": more }] });
+        for (item, field) in [
+            (json!({ "role": "user", "content": "x", "weight": 0 }), "messages[0].weight"),
+            (
+                json!({ "role": "assistant", "function_call": { "name": "f" } }),
+                "messages[0].function_call",
+            ),
+            (
+                json!({ "role": "user", "content": [{ "type": "text", "text": "x", "tone": 1 }] }),
+                "messages[0].content[0].tone",
+            ),
+            (
+                call(json!({ "name": "f", "arguments": "{}", "result": 1 })),
+                "messages[0].tool_calls[0].function.result",
+            ),
+        ] {
+            let error = read(vec![item.clone()]).unwrap_err();
+            assert_eq!(error.detail("field"), Some(field), "{item}");
+        }
+    }
+
     #[test]
     fn reasoning_comes_back_under_every_name() {
         for name in ["reasoning_content", "reasoning", "thinking"] {
             let list = vec![json!({ "role": "assistant", "content": "a", name: "hm" })];
-            assert_eq!(messages(list).unwrap()[0].reasoning.as_deref(), Some("hm"));
+            assert_eq!(read(list).unwrap()[0].reasoning.as_deref(), Some("hm"));
         }
     }
 
@@ -167,7 +226,7 @@ mod tests {
             { "role": "assistant" },
         ]);
         let Value::Array(list) = list else { panic!() };
-        let messages = messages(list).unwrap();
+        let messages = read(list).unwrap();
         assert_eq!(messages[0].role, Role::System);
         assert_eq!(messages[0].content.len(), 2);
         assert!(matches!(&messages[1].content[0], Part::Image(media) if media.mime == "image/png"));
@@ -193,7 +252,7 @@ mod tests {
             ),
             (json!("x"), "messages[0]"),
         ] {
-            let error = messages(vec![item.clone()]).unwrap_err();
+            let error = read(vec![item.clone()]).unwrap_err();
             assert_eq!(error.detail("field"), Some(field), "{item}");
         }
     }

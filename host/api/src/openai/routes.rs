@@ -6,13 +6,12 @@ use std::{
 };
 
 use axum::{
-    Json, Router,
+    Extension, Json,
     extract::{Path, State},
     response::{IntoResponse, Response},
-    routing::{get, post},
 };
 use gristmill_core::{
-    Error, Result as Domain,
+    Result as Domain,
     capability::ModelInfo,
     request::{EmbedRequest, Prompt},
 };
@@ -26,12 +25,13 @@ use super::{
 };
 use crate::{
     account::Account,
-    body::{self, Posted},
+    body::Posted,
     drive::{Driver, name_source, name_unreachable, name_unused},
     embed,
+    endpoint::Endpoint,
     error::Failure,
     fields::wrong,
-    ids,
+    ids, keys, models,
     ollama::catalogue,
     state::AppState,
 };
@@ -39,13 +39,15 @@ use crate::{
 type Answer = Result<Response, Failure>;
 
 /// Every route of the dialect.
-pub fn routes() -> Router<AppState> {
-    Router::new()
-        .route("/v1/chat/completions", post(chat))
-        .route("/v1/completions", post(completion))
-        .route("/v1/embeddings", post(embeddings))
-        .route("/v1/models", get(models))
-        .route("/v1/models/{*id}", get(model))
+#[must_use]
+pub fn routes() -> Vec<Endpoint> {
+    vec![
+        Endpoint::post("/v1/chat/completions", "An answer to a conversation", chat),
+        Endpoint::post("/v1/completions", "An answer to a prompt", completion),
+        Endpoint::post("/v1/embeddings", "Vectors of texts", embeddings),
+        Endpoint::get("/v1/models", "The models", list),
+        Endpoint::get("/v1/models/{*id}", "Whether a model is there", model),
+    ]
 }
 
 async fn chat(Posted { state, account, body }: Posted) -> Answer {
@@ -59,7 +61,7 @@ async fn completion(Posted { state, account, body }: Posted) -> Answer {
 }
 
 async fn run(state: AppState, account: Arc<Account>, form: Form, call: Call) -> Answer {
-    let plan = body::plan(&state, &account, &call.model).await?;
+    let plan = models::plan(&state, &account, &call.model).await?;
     let mut echo = Vec::with_capacity(call.echo.len());
     for prompt in call.echo {
         echo.push(prompt_text(&state, &plan, prompt).await?);
@@ -107,7 +109,7 @@ async fn prompt_text(state: &AppState, plan: &Plan, prompt: Prompt) -> Domain<St
 
 async fn embeddings(Posted { state, account, body }: Posted) -> Answer {
     let call = decode::embeddings(body)?;
-    let plan = body::plan(&state, &account, &call.model).await?;
+    let plan = models::plan(&state, &account, &call.model).await?;
     let mut inputs = Vec::with_capacity(call.inputs.len());
     for (place, input) in call.inputs.into_iter().enumerate() {
         inputs.push(match input {
@@ -190,8 +192,11 @@ enum Vector {
     Packed(String),
 }
 
-async fn models(State(state): State<AppState>) -> Answer {
-    let records = state.router.catalogue().await?;
+async fn list(
+    State(state): State<AppState>,
+    Extension(account): Extension<Arc<Account>>,
+) -> Answer {
+    let records = models::catalogue(&state, &account).await?;
     let data: Vec<_> = records
         .iter()
         .flat_map(|record| {
@@ -203,15 +208,17 @@ async fn models(State(state): State<AppState>) -> Answer {
     Ok(response)
 }
 
-async fn model(State(state): State<AppState>, Path(id): Path<String>) -> Answer {
+async fn model(
+    State(state): State<AppState>,
+    Extension(account): Extension<Arc<Account>>,
+    Path(id): Path<String>,
+) -> Answer {
     let key = name::key(&id)?;
-    let records = state.router.catalogue().await?;
+    let records = models::catalogue(&state, &account).await?;
     let known =
         |info: &ModelInfo| catalogue::names(info).iter().any(|name| name::fold(name) == key);
-    let record = records
-        .iter()
-        .find(|record| known(&record.info))
-        .ok_or_else(|| Error::not_found(format!("model '{id}' not found")).with("model", &id))?;
+    let record =
+        records.iter().find(|record| known(&record.info)).ok_or_else(|| keys::missing(&id))?;
     Ok(Json(entry(&id, record)).into_response())
 }
 

@@ -3,10 +3,9 @@
 use std::{sync::Arc, time::SystemTime};
 
 use axum::{
-    Json, Router,
+    Extension, Json,
     extract::{Path, State},
     response::{IntoResponse, Response},
-    routing::{get, post},
 };
 use gristmill_core::{Error, Result as Domain, request::Message};
 use serde_json::{Value, json};
@@ -18,11 +17,13 @@ use super::{
     store::Kept,
 };
 use crate::{
+    account::Account,
     blocks::Blocks,
-    body::{self, Posted},
+    body::Posted,
     drive::{Driver, json_answer, name_unused},
+    endpoint::Endpoint,
     error::Failure,
-    ids,
+    ids, models,
     openai::routes::seconds,
     state::AppState,
 };
@@ -30,29 +31,33 @@ use crate::{
 type Answer = Result<Response, Failure>;
 
 /// Every route of the dialect.
-pub fn routes() -> Router<AppState> {
-    Router::new()
-        .route("/v1/responses", post(create))
-        .route("/v1/responses/input_tokens", post(input_tokens))
-        .route("/v1/responses/{id}", get(retrieve).delete(forget))
+#[must_use]
+pub fn routes() -> Vec<Endpoint> {
+    let input = "How many tokens a model would read";
+    vec![
+        Endpoint::post("/v1/responses", "An answer to a conversation", create),
+        Endpoint::post("/v1/responses/input_tokens", input, input_tokens),
+        Endpoint::get("/v1/responses/{id}", "An answer that was kept", retrieve),
+        Endpoint::delete("/v1/responses/{id}", "Forgets an answer", forget),
+    ]
 }
 
 /// The request, decoded, with the conversation before it.
-fn decoded(state: &AppState, body: Value, id: &str) -> Domain<Call> {
-    let mut call = decode::create(body, id)?;
+fn decoded(state: &AppState, account: &Account, body: Value) -> Domain<Call> {
+    let mut call = decode::create(body, &account.id)?;
     match &call.previous {
         None => call.join(&[]),
         Some(id) => {
             let field = |error: Error| error.with("field", "previous_response_id");
-            call.join(&kept(state, id).map_err(field)?.said);
+            call.join(&kept(state, account, id).map_err(field)?.said);
         }
     }
     Ok(call)
 }
 
 async fn create(Posted { state, account, body }: Posted) -> Answer {
-    let call = decoded(&state, body, &account.id)?;
-    let plan = body::plan(&state, &account, &call.model).await?;
+    let call = decoded(&state, &account, body)?;
+    let plan = models::plan(&state, &account, &call.model).await?;
     let store = call.store && state.responses.keeps();
     let said = if store { call.said() } else { Vec::new() };
     let head = Head {
@@ -62,7 +67,7 @@ async fn create(Posted { state, account, body }: Posted) -> Answer {
         store,
         echo: call.echo,
     };
-    let finished = keeper(&state, &head, said);
+    let finished = keeper(&state, &account, &head, said);
     let mut driver = Driver::new(state, account, plan, None, vec![call.request]);
     if call.stream {
         let mut response = driver.stream(Stream::new(head, finished)).await?;
@@ -76,39 +81,50 @@ async fn create(Posted { state, account, body }: Posted) -> Answer {
 }
 
 /// Keeps the finished response, if it is to be kept.
-fn keeper(state: &AppState, head: &Head, mut said: Vec<Message>) -> Finished {
+fn keeper(state: &AppState, account: &Account, head: &Head, mut said: Vec<Message>) -> Finished {
     if !head.store {
         return Box::new(|_, _| {});
     }
     let (state, id) = (state.clone(), head.id.clone());
+    let owner = account.caller().name().map(str::to_owned);
     Box::new(move |response, blocks| {
         said.push(items::answer(blocks));
-        state.responses.keep(id, Kept { response: response.clone(), said });
+        state.responses.keep(id, Kept { response: response.clone(), said, owner });
     })
 }
 
-fn kept(state: &AppState, id: &str) -> Domain<Arc<Kept>> {
-    state.responses.get(id).ok_or_else(|| {
+/// A response of the caller's own: another key's is not there.
+fn kept(state: &AppState, account: &Account, id: &str) -> Domain<Arc<Kept>> {
+    let own = |kept: &Arc<Kept>| kept.owner.as_deref() == account.caller().name();
+    state.responses.get(id).filter(own).ok_or_else(|| {
         Error::not_found(
             "no such response is kept; it was not stored, or it was deleted or forgotten since: send the whole conversation as input",
         )
     })
 }
 
-async fn retrieve(State(state): State<AppState>, Path(id): Path<String>) -> Answer {
-    Ok(Json(kept(&state, &id)?.response.clone()).into_response())
+async fn retrieve(
+    State(state): State<AppState>,
+    Extension(account): Extension<Arc<Account>>,
+    Path(id): Path<String>,
+) -> Answer {
+    Ok(Json(kept(&state, &account, &id)?.response.clone()).into_response())
 }
 
-async fn forget(State(state): State<AppState>, Path(id): Path<String>) -> Answer {
-    kept(&state, &id)?;
+async fn forget(
+    State(state): State<AppState>,
+    Extension(account): Extension<Arc<Account>>,
+    Path(id): Path<String>,
+) -> Answer {
+    kept(&state, &account, &id)?;
     state.responses.forget(&id);
     Ok(Json(json!({ "id": id, "object": "response", "deleted": true })).into_response())
 }
 
 /// How many tokens the model would read.
 async fn input_tokens(Posted { state, account, body }: Posted) -> Answer {
-    let call = decoded(&state, body, &account.id)?;
-    let plan = body::plan(&state, &account, &call.model).await?;
+    let call = decoded(&state, &account, body)?;
+    let plan = models::plan(&state, &account, &call.model).await?;
     let (tokens, _) = state.router.prompt(&plan, call.request).await?;
     let answer = json!({ "object": "response.input_tokens", "input_tokens": tokens.len() });
     Ok(json_answer(answer, &plan.provenance(), &call.unused))

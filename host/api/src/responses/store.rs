@@ -31,6 +31,8 @@ pub struct Kept {
     pub response: Value,
     /// What was said, the answer last.
     pub said: Vec<Message>,
+    /// Name of the key it was made with; nobody else's key finds it.
+    pub owner: Option<String>,
 }
 
 /// All that are kept.
@@ -140,7 +142,7 @@ mod tests {
     use gristmill_core::request::Role;
 
     fn kept(text: &str) -> Kept {
-        Kept { response: Value::Null, said: vec![Message::text(Role::User, text)] }
+        Kept { response: Value::Null, said: vec![Message::text(Role::User, text)], owner: None }
     }
 
     #[test]

@@ -1,0 +1,273 @@
+//! What the control plane says of a running host, why a request goes where, and how it fails.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "tests may fail loudly"
+)]
+
+mod support;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use axum::http::{Method, Request};
+use gristmill_api::{
+    ApiConfig, AppState, app,
+    control::{Control, Kind, NoControl, Refused, view::*},
+};
+use gristmill_core::capability::{Claim, Reason, Support};
+use gristmill_ledger::evidence::Evidence;
+use gristmill_policies::Block;
+use gristmill_router::{Known, Limits, Router, RouterConfig, Source};
+use serde_json::{Value, json};
+use support::{Bench, Double, Keyed, Memory, Shelf, hello};
+
+/// A host with a ledger that has a problem, and remembers what it was told.
+#[derive(Default)]
+struct Told(std::sync::Mutex<Vec<String>>);
+
+fn refused<T>(kind: Kind) -> Result<T, Refused> {
+    Err(Refused::new(kind, "a-word", "a sentence"))
+}
+
+#[async_trait]
+impl Control for Told {
+    fn host(&self) -> HostFacts {
+        NoControl.host()
+    }
+    async fn problems(&self) -> Vec<Problem> {
+        let [part, code, message] =
+            ["ledger", "invalid-pin", "pins/cpu.toml: no"].map(String::from);
+        vec![Problem { part, code, message }]
+    }
+    async fn plugins(&self) -> Result<Vec<PluginPin>, Refused> {
+        refused(Kind::Conflict)
+    }
+    async fn policies(&self) -> Result<Vec<Policy>, Refused> {
+        refused(Kind::Failed)
+    }
+    async fn upstreams(&self) -> Result<Vec<UpstreamEntry>, Refused> {
+        Ok(Vec::new())
+    }
+    async fn ledger(&self) -> Result<LedgerStatus, Refused> {
+        refused(Kind::Conflict)
+    }
+    async fn log(&self, _: LogQuery) -> Result<LogPage, Refused> {
+        Ok(LogPage { entries: Vec::new(), next: None })
+    }
+    async fn verify(&self) -> Result<Verified, Refused> {
+        refused(Kind::Unsupported)
+    }
+    async fn promote(&self, by: &str, what: Promote) -> Result<Swap, Refused> {
+        self.0.lock().unwrap().push(format!("{by} promotes {}", what.name));
+        Ok(Swap { name: what.name, digest: support::DIGEST.into(), backends: Vec::new() })
+    }
+    async fn rollback(&self, _: &str, _: Rollback) -> Result<Swap, Refused> {
+        refused(Kind::NotFound)
+    }
+    async fn revoke(&self, _: &str, _: Revoke) -> Result<Revoked, Refused> {
+        refused(Kind::Invalid)
+    }
+}
+
+/// A host with two back-ends: `here` with the shelf, `there` with a list of its own.
+async fn host(config: ApiConfig, block: Option<&str>) -> (Bench, Arc<Told>, Arc<Double>) {
+    let (here, there) = (Double::playing(hello()), Double::playing(hello()));
+    let blocks = block.map(|more| {
+        let text = format!(
+            "backend = \"scripted\"\nversions = \"*\"\ncapability = \"tools.calling\"\n\
+             reason = \"loses calls\"\nevidence = \"e\"\nexpires = \"2999-01-01\"\n{more}"
+        );
+        Block::parse("no-tools", &text).unwrap()
+    });
+    let known = Known::new(blocks.into_iter().collect(), Vec::new(), Evidence::default());
+    let shelf = Arc::new(Shelf::default());
+    let router =
+        Router::new(RouterConfig::default(), shelf, Arc::new(Memory::default())).with_known(known);
+    let limits = Limits::default();
+    router.install("here", Source::Store, limits, here.clone()).await.unwrap();
+    router.install("there", Source::Listed, limits, there.clone()).await.unwrap();
+    let told = Arc::new(Told::default());
+    let state = AppState::with_control(config, Arc::new(router), told.clone());
+    (Bench { app: app(state.clone()), state, double: here }, told, there)
+}
+
+async fn get(bench: &Bench, path: &str) -> Value {
+    let reply = bench.get(path).await;
+    assert_eq!(reply.status, 200, "{path}: {}", reply.text());
+    reply.json()
+}
+
+#[tokio::test]
+async fn it_says_what_runs() {
+    let (bench, _, there) = host(ApiConfig::default(), None).await;
+    there.claims.lock().unwrap().push(Claim {
+        name: "reranking".into(),
+        support: Support::Unsupported(Reason { code: "no".into(), detail: "it cannot".into() }),
+        value: None,
+    });
+    *there.ready.lock().unwrap() = false;
+    let load = json!({ "model": "tiny", "messages": [] });
+    assert_eq!(bench.post("/api/chat", load).await.status, 200);
+
+    let runtime = get(&bench, "/v1/runtime").await;
+    assert_eq!(runtime["models"][0]["model"], "tiny");
+    assert_eq!(runtime["problems"][0]["code"], "invalid-pin");
+    assert_eq!((&runtime["active"], &runtime["waiting"]), (&json!(0), &json!(0)));
+
+    let backends = get(&bench, "/v1/backends").await;
+    let of = |place: usize, field: &str| backends["backends"][place][field].clone();
+    assert_eq!(
+        (of(0, "name"), of(0, "models"), of(0, "ready")),
+        (json!("here"), json!("store"), json!(true))
+    );
+    assert_eq!(
+        (of(1, "name"), of(1, "models"), of(1, "ready")),
+        (json!("there"), json!("list"), json!(false))
+    );
+    assert_eq!((of(0, "digest"), of(0, "generation")), (json!(support::DIGEST), json!(1)));
+
+    let capabilities = get(&bench, "/v1/capabilities").await;
+    let models = capabilities["models"].as_array().unwrap();
+    let names: Vec<_> = models.iter().map(|model| model["model"].as_str().unwrap()).collect();
+    assert_eq!(names, ["tiny", "listed/one"]);
+    let claim = |model: &Value, name: &str| {
+        let claims = model["claims"].as_array().unwrap();
+        claims.iter().find(|claim| claim["name"] == name).unwrap()["support"].clone()
+    };
+    assert_eq!(claim(&models[0], "tools.calling"), "supported");
+    let one = get(&bench, "/v1/capabilities?model=TinyModel").await;
+    assert_eq!(one["models"].as_array().unwrap().len(), 1);
+    assert_eq!(bench.get("/v1/capabilities?model=nobody").await.status, 404);
+}
+
+#[tokio::test]
+async fn readyz_tells_of_the_ledger_and_serves_on() {
+    let (bench, ..) = host(ApiConfig::default(), None).await;
+    let ready = get(&bench, "/readyz").await;
+    assert_eq!(ready["ready"], true);
+    let problem =
+        json!({ "part": "ledger", "code": "invalid-pin", "message": "pins/cpu.toml: no" });
+    assert_eq!(ready["problems"], json!([problem]));
+}
+
+/// The conditions of a candidate that do not hold.
+fn broken(candidate: &Value) -> Vec<&str> {
+    let conditions = candidate["conditions"].as_array().unwrap();
+    let broken = conditions.iter().filter(|condition| condition["holds"] == false);
+    broken.map(|condition| condition["name"].as_str().unwrap()).collect()
+}
+
+async fn explain(bench: &Bench, model: &str, capabilities: &[&str]) -> Value {
+    let reply =
+        bench.post("/v1/route", json!({ "model": model, "capabilities": capabilities })).await;
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    reply.json()
+}
+
+#[tokio::test]
+async fn a_route_is_explained_and_taken_as_explained() {
+    let (bench, ..) = host(ApiConfig::default(), None).await;
+    for (model, winner) in
+        [("tiny", "here"), ("listed/one", "there"), ("there/listed/one", "there")]
+    {
+        let route = explain(&bench, model, &[]).await;
+        assert_eq!(route["winner"]["backend"], winner, "{route}");
+        assert_eq!(route["refusal"], Value::Null);
+        for candidate in route["candidates"].as_array().unwrap() {
+            let wins = candidate["backend"] == winner;
+            assert_eq!(candidate["wins"], wins, "{route}");
+            assert_eq!(broken(candidate).is_empty(), wins, "{route}");
+            assert!(candidate["score"]["requests"].is_u64(), "{route}");
+        }
+
+        let chat = json!({ "model": model, "stream": false,
+            "messages": [{ "role": "user", "content": "x" }] });
+        let reply = bench.post("/api/chat", chat).await;
+        assert_eq!(reply.header("x-gristmill-backend"), winner);
+        assert_eq!(reply.header("x-gristmill-model"), route["winner"]["model"]);
+    }
+    let route = explain(&bench, "nobody", &[]).await;
+    assert_eq!((&route["winner"], &route["refusal"]["code"]), (&Value::Null, &json!("not-found")));
+    // What was measured is of the requests that came.
+    let here = &explain(&bench, "tiny", &[]).await["candidates"][0];
+    assert_eq!(here["score"]["requests"], 1, "{here}");
+}
+
+#[tokio::test]
+async fn each_refusal_has_its_reason() {
+    let (bench, ..) = host(ApiConfig::default(), Some("")).await;
+    let route = explain(&bench, "tiny", &["tools.calling"]).await;
+    assert_eq!(route["winner"], Value::Null);
+    assert_eq!(route["refusal"]["code"], "blocked");
+    assert_eq!(broken(&route["candidates"][0]), ["unblocked"]);
+    assert_eq!(route["candidates"][0]["refusal"]["code"], "blocked");
+    assert!(route["refusal"]["message"].as_str().unwrap().contains("loses calls"), "{route}");
+    assert_eq!(explain(&bench, "tiny", &[]).await["winner"]["backend"], "here");
+
+    for (need, capability) in [
+        ("logprobs", "logprobs"),
+        ("structured_output", "structured_output"),
+        ("reasoning.control", "reasoning.control"),
+        ("multimodal.vision", "multimodal.vision"),
+        ("multimodal.audio", "multimodal.audio"),
+    ] {
+        bench.double.claims.lock().unwrap().push(Claim {
+            name: capability.into(),
+            support: Support::Unsupported(Reason { code: "no".into(), detail: "it is not".into() }),
+            value: None,
+        });
+        // What a back-end is, it says when it is installed.
+        let (limits, again) = (Limits::default(), bench.double.clone());
+        bench.state.router.install("here", Source::Store, limits, again).await.unwrap();
+        let route = explain(&bench, "tiny", &["inference.text", need]).await;
+        assert_eq!(route["refusal"]["code"], "unsupported", "{route}");
+        assert_eq!(broken(&route["candidates"][0]), [capability]);
+    }
+}
+
+#[tokio::test]
+async fn every_failure_has_the_one_envelope_with_the_requests_id() {
+    let keyed = Keyed::new();
+    let key = keyed.add("boss", |key| key.operator = true);
+    let (bench, told, _) = host(keyed.config(), None).await;
+    let post = Method::POST;
+    for (method, path, body, status, code) in [
+        (Method::GET, "/v1/plugins", "", 409, "a-word"),
+        (Method::GET, "/v1/model-policies", "", 500, "a-word"),
+        (Method::GET, "/v1/ledger", "", 409, "a-word"),
+        (Method::GET, "/v1/ledger/nothing", "", 404, "no-such-route"),
+        (Method::DELETE, "/v1/runtime", "", 405, "method-not-allowed"),
+        (post.clone(), "/v1/ledger/verify", "{}", 501, "a-word"),
+        (post.clone(), "/v1/ledger/rollback", r#"{"name": "x"}"#, 404, "a-word"),
+        (
+            post.clone(),
+            "/v1/ledger/revoke",
+            r#"{"kind": "key", "key": "k", "reason": "r"}"#,
+            400,
+            "a-word",
+        ),
+        (post.clone(), "/v1/ledger/promote", "{", 400, "invalid-request"),
+        (post.clone(), "/v1/route", r#"{"model": ""}"#, 400, "invalid-request"),
+    ] {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("x-api-key", &key)
+            .header("x-request-id", "my-request.1")
+            .body(body.to_owned().into())
+            .unwrap();
+        let reply = bench.send(request).await;
+        assert_eq!(reply.status, status, "{path}: {}", reply.text());
+        let error = reply.json();
+        let message = error["error"]["message"].as_str().unwrap();
+        assert!(!message.is_empty());
+        let whole = json!({ "code": code, "message": message, "request_id": "my-request.1" });
+        assert_eq!(error, json!({ "error": whole }), "{path}");
+        assert_eq!(reply.header("x-gristmill-error"), code);
+    }
+    let reply = bench.by(Some(&key), post, "/v1/ledger/promote", r#"{"name": "cpu"}"#).await;
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    assert_eq!(*told.0.lock().unwrap(), ["boss promotes cpu"], "and once, by name");
+}

@@ -1,0 +1,297 @@
+//! Promotion, rollback and revocation on a running host: the ledger proves and writes, the sandbox
+//! compiles and tries, the router moves the traffic.
+//!
+//! Everything here blocks and belongs on the blocking pool. One change at a time: the ledger has one
+//! writer, and a second is refused with `ledger-busy`.
+
+use std::{fs, sync::Arc};
+
+use gristmill_api::control::view::Swapped;
+use gristmill_kernels::{Pool, isa};
+use gristmill_ledger::{
+    Changed, Date, Granted, Host, HostRefusal, Inspected, Keeper, Kind, LedgerError, Pin, Plan,
+    Revoke, Rules, Terms, contract, grant_digest, guardrail::Rates, keys::Keys,
+    performance::HostFingerprint, source::Folder,
+};
+use gristmill_policies::Policies;
+use gristmill_router::{Role, Rollout, Router, Standing};
+use gristmill_sandbox::{Sandbox, backend::Backend, inspect};
+use tokio::runtime::Handle;
+
+use crate::compose::{Configured, Places};
+
+/// What a change of the ledger is made with.
+pub(crate) struct Promoter {
+    pub(crate) places: Places,
+    pub(crate) sandbox: Sandbox,
+    pub(crate) configured: Arc<Configured>,
+    pub(crate) router: Arc<Router>,
+    /// Where guests are run and the traffic is moved.
+    pub(crate) runtime: Handle,
+}
+
+/// What came of it.
+pub(crate) struct Done {
+    /// The pin in force.
+    pub(crate) pin: Pin,
+    /// What was done to each back-end that is this plugin.
+    pub(crate) backends: Vec<Swapped>,
+}
+
+impl Promoter {
+    /// Opens the ledger to change it.
+    fn keeper(&self) -> Result<Keeper, LedgerError> {
+        Keeper::open(&self.places.ledger, self.places.ledger_state.as_deref())
+    }
+
+    /// The text that waits to be promoted: the candidate, or else what lies in the pin's place.
+    pub(crate) fn waiting(&self, name: &str) -> Result<Option<String>, LedgerError> {
+        let path = |folder: &str| self.places.ledger.join(folder).join(format!("{name}.toml"));
+        for path in [path("candidates"), path("pins")] {
+            match fs::read_to_string(&path) {
+                Ok(text) => return Ok(Some(text)),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(source) => return Err(LedgerError::Io { path, source }),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Puts this pin in force and moves the traffic to it. One that is in force already and does not
+    /// run yet, because it was pinned from outside, is proven again and then runs.
+    pub(crate) fn promote(
+        &self,
+        by: &str,
+        pin: &Pin,
+        text: &str,
+        rollout: Rollout,
+    ) -> Result<Done, LedgerError> {
+        self.change(by, &pin.name, pin.kind, rollout, |keeper, terms, live| {
+            let changed = keeper.promote(&Plan { name: &pin.name, text, terms }, live)?;
+            if !changed.changed {
+                let proven = keeper.serve(&pin.name, terms, live)?;
+                live.swap(&proven.pin, &proven.component).map_err(|refusal| {
+                    let path = self.places.ledger.join("pins").join(format!("{}.toml", pin.name));
+                    LedgerError::Refused { code: "swap-failed", path, reason: refusal.reason }
+                })?;
+            }
+            Ok(changed)
+        })
+    }
+
+    /// Puts the pin that was in force before in force again.
+    pub(crate) fn rollback(&self, by: &str, name: &str, kind: Kind) -> Result<Done, LedgerError> {
+        self.change(by, name, kind, Rollout::default(), |keeper, terms, live| {
+            keeper.rollback(name, None, terms, live)
+        })
+    }
+
+    fn change(
+        &self,
+        by: &str,
+        name: &str,
+        kind: Kind,
+        rollout: Rollout,
+        work: impl FnOnce(&mut Keeper, Terms<'_>, &mut Live<'_>) -> Result<Changed, LedgerError>,
+    ) -> Result<Done, LedgerError> {
+        let mut keeper = self.keeper()?;
+        let policies = Policies::open(&self.places.policies).ok();
+        let allows = |import: &str| {
+            let grant = policies.as_ref().and_then(|policies| policies.grant(name, kind).ok());
+            let interface = import.split('@').next().unwrap_or(import);
+            grant.is_some_and(|grant| grant.allows(interface))
+        };
+        let digest = grant_digest(&self.places.policies, name, kind)?;
+        // Where nobody has to sign, what is not there is not asked for either.
+        let signed = Keys::open(&self.places.ledger)?.threshold > 0;
+        let rules = if signed { Rules::default() } else { Rules::developer() };
+        let terms = Terms {
+            source: &Folder(self.places.plugins.clone()),
+            grant: &Granted { digest, allows: &allows },
+            worlds: &contract::worlds(),
+            rules: &rules,
+            now: Date::now(),
+            by,
+        };
+        let mut live = Live { promoter: self, rollout, loaded: Vec::new(), swapped: Vec::new() };
+        let changed = work(&mut keeper, terms, &mut live)?;
+        if let Some(fault) = &changed.unrecorded {
+            tracing::error!(code = fault.code(), %fault, plugin = name, "the change is in force, and its record is not whole");
+        }
+        Ok(Done { pin: changed.pin, backends: live.swapped })
+    }
+
+    /// Takes something out of trust; the plugins whose pins that leaves without it.
+    pub(crate) fn revoke(
+        &self,
+        by: &str,
+        what: Revoke<'_>,
+        reason: &str,
+    ) -> Result<Vec<String>, LedgerError> {
+        let mut keeper = self.keeper()?;
+        keeper.revoke(what, reason, Date::now(), by)?;
+        drop(keeper);
+        let bare = |digest: &str| digest.strip_prefix("sha256:").unwrap_or(digest).to_owned();
+        let about = |status: &gristmill_ledger::keeper::Status| match what {
+            Revoke::Digest(digest) => {
+                status.pin.sha256 == bare(digest) || status.digest == bare(digest)
+            }
+            Revoke::Key(key) => status.pin.signatures.iter().any(|one| one.key == bare(key)),
+        };
+        let all = gristmill_ledger::status(&self.places.ledger)?;
+        Ok(all.into_iter().filter(about).map(|status| status.name).collect())
+    }
+}
+
+/// The running host, for one change.
+struct Live<'a> {
+    promoter: &'a Promoter,
+    rollout: Rollout,
+    /// Components that are compiled for this change, by the name of their back-end.
+    loaded: Vec<(String, Arc<dyn Backend>)>,
+    swapped: Vec<Swapped>,
+}
+
+impl Live<'_> {
+    fn backends(&self, plugin: &str) -> Vec<String> {
+        let names = self.promoter.configured.names().filter(|(_, pin)| *pin == plugin);
+        names.map(|(name, _)| name.to_owned()).collect()
+    }
+
+    /// Whether a back-end has this component already, in this role.
+    fn has(&self, backend: &str, role: Role, digest: &str) -> bool {
+        let generations = self.promoter.router.generations(backend);
+        generations.iter().any(|one| one.role == role && one.generation.digest == digest)
+    }
+
+    fn swap_one(&mut self, backend: &str, digest: &str) -> Result<u64, HostRefusal> {
+        let router = &self.promoter.router;
+        let swapped = if !self.has(backend, Role::Current, digest)
+            && self.has(backend, Role::Previous, digest)
+        {
+            router.rollback(backend)
+        } else {
+            let loaded = self.loaded.iter().find(|(name, _)| name == backend);
+            let component = match loaded {
+                Some((_, component)) => Arc::clone(component),
+                None => self.running(backend, digest)?,
+            };
+            let promoted = router.promote(backend, component, self.rollout.clone());
+            self.promoter.runtime.block_on(promoted)
+        };
+        let swapped = swapped
+            .map_err(|error| HostRefusal { code: Some(error.code()), reason: error.to_string() })?;
+        let standing = match swapped.standing {
+            Standing::Live => "live",
+            Standing::OnTrial => "on-trial",
+            Standing::Unchanged => "unchanged",
+        };
+        let number = swapped.generation.generation;
+        self.swapped.retain(|one| one.backend != backend);
+        self.swapped.push(Swapped {
+            backend: backend.to_owned(),
+            generation: number,
+            standing: standing.to_owned(),
+            replaced: swapped.replaced.map(|replaced| replaced.digest),
+        });
+        Ok(number)
+    }
+
+    fn running(&self, backend: &str, digest: &str) -> Result<Arc<dyn Backend>, HostRefusal> {
+        let slots = self.promoter.router.backends().slots();
+        let slot = slots.iter().find(|slot| slot.name == backend);
+        let current = slot.map(|slot| slot.current()).filter(|current| current.digest == digest);
+        current
+            .map(|current| Arc::clone(&current.backend))
+            .ok_or_else(|| format!("{backend} is not live").into())
+    }
+}
+
+impl Host for Live<'_> {
+    fn class(&self) -> String {
+        host_class()
+    }
+
+    fn inspect(&mut self, component: &[u8]) -> Result<Inspected, HostRefusal> {
+        let found = inspect(component).map_err(|error| error.to_string())?;
+        Ok(Inspected { kind: found.kind, contract: found.contract, imports: found.imports })
+    }
+
+    fn measure(&mut self, _: &Pin, _: &[u8]) -> Result<Rates, HostRefusal> {
+        let class = self.class();
+        Err(format!("nothing was measured on this class of host ({class}), and a host that serves does not measure").into())
+    }
+
+    fn compile(&mut self, pin: &Pin, component: &[u8]) -> Result<(), HostRefusal> {
+        let Promoter { places, sandbox, configured, .. } = self.promoter;
+        let policies = Policies::open(&places.policies).map_err(|error| error.to_string())?;
+        let grant = policies.grant(&pin.name, pin.kind).map_err(|error| error.to_string())?;
+        let refused = |error: anyhow::Error| HostRefusal::from(format!("{error:#}"));
+        match pin.kind {
+            Kind::Family => sandbox
+                .load_family(component, pin, grant)
+                .map(drop)
+                .map_err(|error| error.to_string().into()),
+            Kind::Probe => sandbox
+                .load_probe(component, pin, grant)
+                .map(drop)
+                .map_err(|error| error.to_string().into()),
+            Kind::Backend => {
+                let digest = pin.digest();
+                self.loaded.clear();
+                for backend in self.backends(&pin.name) {
+                    // What ran before is kept ready: going back to it compiles nothing.
+                    let there = self.has(&backend, Role::Current, &digest)
+                        || self.has(&backend, Role::Previous, &digest);
+                    if !there {
+                        let loaded = configured.bind(sandbox, &backend, component, pin, grant);
+                        self.loaded.push((backend, loaded.map_err(refused)?));
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn smoke(&mut self, _: &Pin, _: &[u8]) -> Result<(), HostRefusal> {
+        for (name, component) in &self.loaded {
+            let described = self.promoter.runtime.block_on(component.describe());
+            described.map_err(|error| format!("{name}: it cannot say what it is: {error}"))?;
+        }
+        Ok(())
+    }
+
+    fn swap(&mut self, pin: &Pin, _: &[u8]) -> Result<Option<u64>, HostRefusal> {
+        let digest = pin.digest();
+        let mut generation = None;
+        for backend in self.backends(&pin.name) {
+            match self.swap_one(&backend, &digest) {
+                Ok(number) => generation = generation.or(Some(number)),
+                Err(refusal) => {
+                    // All of them or none.
+                    for done in self.swapped.drain(..).filter(|done| done.standing != "unchanged") {
+                        if let Err(error) = self.promoter.router.rollback(&done.backend) {
+                            tracing::error!(backend = done.backend, %error, "cannot go back");
+                        }
+                    }
+                    return Err(refusal);
+                }
+            }
+        }
+        Ok(generation)
+    }
+}
+
+/// The class of this machine, as guardrails name it.
+fn host_class() -> String {
+    let fingerprint = HostFingerprint {
+        os: std::env::consts::OS.to_owned(),
+        arch: std::env::consts::ARCH.to_owned(),
+        isa: isa::report().chosen.name().to_owned(),
+        processors: u32::try_from(Pool::available()).unwrap_or(u32::MAX),
+        processor: None,
+        memory: 0,
+        runtime: String::new(),
+    };
+    fingerprint.class()
+}

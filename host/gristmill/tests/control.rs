@@ -1,0 +1,271 @@
+//! The control plane of the real binary: keys by command, what runs, and a component that is promoted
+//! and taken back while the host serves.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests may fail loudly"
+)]
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read, Write},
+    net::{TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    thread,
+};
+
+use gristmill_testing::components;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_gristmill");
+
+/// A machine of its own, with components and their pins.
+struct Home {
+    folder: TempDir,
+    settings: Vec<(&'static str, PathBuf)>,
+}
+
+impl Home {
+    fn new() -> Self {
+        let folder = TempDir::new().unwrap();
+        let settings = components::share(Path::new(BINARY), folder.path()).unwrap();
+        Self { folder, settings }
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(BINARY);
+        command
+            .args(arguments)
+            .current_dir(self.folder.path())
+            .env("XDG_DATA_HOME", self.folder.path().join("data"))
+            .envs(self.settings.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// What a command that must succeed prints.
+    fn says(&self, arguments: &[&str]) -> String {
+        let done = self.run(arguments);
+        let error = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success(), "{arguments:?}: {error}");
+        String::from_utf8(done.stdout).unwrap().trim().to_owned()
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.folder.path().join(path)
+    }
+
+    /// `gristmill serve` with a vLLM that is not there.
+    fn serve(&self) -> Serving {
+        let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let backend = format!("fast=vllm,http://{gone}");
+        let mut child = self
+            .command(&["serve", "--server-listen", "127.0.0.1:0", "--plugins-backend", ""])
+            .args(["--backend", &backend])
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let (mut said, mut line) = (String::new(), String::new());
+        while !line.contains("listening on") {
+            line.clear();
+            assert!(log.read_line(&mut line).unwrap() > 0, "the server ended early:\n{said}");
+            said.push_str(&line);
+        }
+        thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+        let address = line.trim().rsplit("http://").next().unwrap().to_owned();
+        Serving { child, address }
+    }
+}
+
+struct Serving {
+    child: Child,
+    address: String,
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Serving {
+    /// Status and body.
+    fn ask(&self, key: &str, method: &str, path: &str, body: Option<Value>) -> (u16, Value) {
+        let body = body.map_or_else(String::new, |body| body.to_string());
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+             X-Api-Key: {key}\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+        (status, serde_json::from_str(body).unwrap_or_else(|_| panic!("not JSON: {answer}")))
+    }
+
+    fn get(&self, key: &str, path: &str) -> Value {
+        let (status, body) = self.ask(key, "GET", path, None);
+        assert_eq!(status, 200, "{path}: {body}");
+        body
+    }
+
+    /// Digest and generation of what runs.
+    fn runs(&self, key: &str) -> (String, u64) {
+        let backends = self.get(key, "/v1/backends");
+        let fast = &backends["backends"][0];
+        (fast["digest"].as_str().unwrap().to_owned(), fast["generation"].as_u64().unwrap())
+    }
+}
+
+#[test]
+fn keys_are_made_listed_and_revoked_while_the_host_serves() {
+    let home = Home::new();
+    let serving = home.serve();
+    assert_eq!(serving.ask("", "GET", "/api/version", None).0, 200, "no keys yet");
+    let boss = home.says(&["key", "add", "boss", "--operator"]);
+    let limits = ["--models", "m,fast/n", "--rate", "0.5", "--concurrent", "4"];
+    let app = home.says(&[&["key", "add", "app"][..], &limits[..]].concat());
+    for (key, path, status) in [
+        ("", "/api/version", 401),
+        ("wrong", "/api/version", 401),
+        (&*app, "/api/version", 200),
+        (&*app, "/v1/runtime", 403),
+        (&*boss, "/v1/runtime", 200),
+    ] {
+        assert_eq!(serving.ask(key, "GET", path, None).0, status, "{path}");
+    }
+    let listed = home.says(&["key", "list"]);
+    for line in ["boss", "app", "m,fast/n", "0.5", "everything"] {
+        assert!(listed.contains(line), "{listed}");
+    }
+    assert!(!listed.contains(&boss) && !listed.contains(&app), "{listed}");
+    home.says(&["key", "revoke", "app"]);
+    assert_eq!(serving.ask(&app, "GET", "/api/version", None).0, 401);
+    for (arguments, word) in [
+        (&["key", "revoke", "app"][..], "was revoked"),
+        (&["key", "add", "app"], "not used again"),
+        (&["key", "add", "x", "--operator", "--models", "m"], "cannot be used with"),
+    ] {
+        let done = home.run(arguments);
+        let error = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert!(!done.status.success() && error.contains(word), "{arguments:?}: {error}");
+    }
+}
+
+#[test]
+fn an_address_that_strangers_reach_is_served_with_a_key_alone() {
+    let home = Home::new();
+    let serve = ["serve", "--server-listen", "0.0.0.0:0", "--plugins-backend", ""];
+    let refused = home.run(&serve);
+    let error = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && error.contains("gristmill key add"), "{error}");
+}
+
+#[test]
+fn a_pin_is_promoted_and_taken_back_by_an_operator() {
+    let home = Home::new();
+    let key = home.says(&["key", "add", "boss", "--operator"]);
+    let serving = home.serve();
+    let post = |path: &str, body: Value| serving.ask(&key, "POST", path, Some(body));
+    let (old, first) = serving.runs(&key);
+    assert_eq!(first, 1);
+    let plugins = serving.get(&key, "/v1/plugins");
+    let vllm = |plugins: &Value| {
+        let all = plugins["plugins"].as_array().unwrap();
+        all.iter().find(|plugin| plugin["name"] == "vllm").unwrap().clone()
+    };
+    assert_eq!(vllm(&plugins)["digest"], old.as_str());
+    assert_eq!(
+        (&vllm(&plugins)["runs_as"], &vllm(&plugins)["behind"]),
+        (&json!(["fast"]), &json!([]))
+    );
+
+    let name = json!({ "name": "vllm" });
+    let (status, swap) = post("/v1/ledger/promote", name.clone());
+    assert_eq!((status, &swap["backends"][0]["standing"]), (200, &json!("unchanged")), "{swap}");
+    assert_eq!(post("/v1/ledger/rollback", name.clone()).0, 409, "nothing to go back to");
+
+    // Another component under the name: it waits until it is promoted.
+    let other = home.path("plugins/gristmill_backend_openai_compatible.wasm");
+    home.says(&["plugin", "pin", "--name", "vllm", other.to_str().unwrap()]);
+    let waiting = vllm(&serving.get(&key, "/v1/plugins"));
+    assert_eq!((&waiting["runs_as"], &waiting["behind"]), (&json!([]), &json!(["fast"])));
+    assert_eq!(serving.runs(&key), (old.clone(), 1));
+    let wrong = json!({ "name": "vllm", "digest": old });
+    let (status, error) = post("/v1/ledger/promote", wrong);
+    assert_eq!((status, &error["error"]["code"]), (409, &json!("digest-mismatch")));
+
+    // One flipped bit, and nothing changes.
+    let sound = fs::read(&other).unwrap();
+    let mut flipped = sound.clone();
+    let middle = flipped.len() / 2;
+    flipped[middle] ^= 1;
+    fs::write(&other, &flipped).unwrap();
+    let (status, error) = post("/v1/ledger/promote", name.clone());
+    assert_eq!((status, &error["error"]["code"]), (409, &json!("candidate-refused")), "{error}");
+    let (_, verified) = post("/v1/ledger/verify", json!({}));
+    assert_eq!(verified["sound"], false, "{verified}");
+    assert_eq!(serving.runs(&key), (old.clone(), 1));
+    fs::write(&other, &sound).unwrap();
+    assert_eq!(post("/v1/ledger/verify", json!({})).1["sound"], true);
+
+    let (status, swap) = post("/v1/ledger/promote", name.clone());
+    assert_eq!((status, &swap["backends"][0]["standing"]), (200, &json!("live")), "{swap}");
+    let (new, second) = serving.runs(&key);
+    assert_eq!((&swap["digest"], second), (&json!(new), 2));
+    assert_ne!(new, old);
+    assert_eq!(swap["backends"][0]["replaced"], old.as_str());
+    let (status, swap) = post("/v1/ledger/rollback", name);
+    assert_eq!((status, &swap["digest"]), (200, &json!(old)), "{swap}");
+    assert_eq!(serving.runs(&key).0, old);
+    assert_eq!(post("/v1/ledger/promote", json!({ "name": "nobody" })).0, 404);
+    assert_eq!(post("/v1/ledger/promote", json!({ "name": "llama" })).0, 409, "a family");
+}
+
+#[test]
+fn what_is_wrong_on_disk_is_said_and_stops_nothing() {
+    let home = Home::new();
+    let key = home.says(&["key", "add", "boss", "--operator"]);
+    let serving = home.serve();
+    let words = || {
+        let (_, ready) = serving.ask(&key, "GET", "/readyz", None);
+        let problems = ready["problems"].as_array().unwrap().clone();
+        problems.iter().map(|one| one["code"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert!(words().is_empty());
+    let pin = home.path("ledger/pins/vllm.toml");
+    let sound = fs::read(&pin).unwrap();
+    fs::write(&pin, &sound[..sound.len() / 2]).unwrap();
+    assert_eq!(words(), ["invalid-pin"]);
+    let status = serving.get(&key, "/v1/ledger/status");
+    assert_eq!(status["sound"], false);
+    let message = status["problems"][0]["message"].as_str().unwrap();
+    assert!(message.contains("vllm.toml"), "{message}");
+    assert_eq!(serving.runs(&key).1, 1, "it serves on");
+    let promote = json!({ "name": "vllm" });
+    let (status, error) = serving.ask(&key, "POST", "/v1/ledger/promote", Some(promote));
+    assert_eq!((status, &error["error"]["code"]), (409, &json!("invalid-pin")));
+    fs::write(&pin, sound).unwrap();
+    assert!(words().is_empty());
+
+    let runtime = serving.get(&key, "/v1/runtime");
+    assert!(runtime["host"]["threads"].as_u64().unwrap() > 0, "{runtime}");
+    let upstreams = serving.get(&key, "/v1/upstreams");
+    assert_eq!(upstreams["servers"][0]["backend"], "fast", "{upstreams}");
+    assert_eq!(serving.get(&key, "/v1/model-policies")["policies"], json!([]));
+    assert_eq!(serving.get(&key, "/v1/ledger/log")["entries"], json!([]));
+}
