@@ -9,7 +9,7 @@ use crate::{
     backends::Server,
     bench,
     compose::Places,
-    conformance, keys, models, plugin, run, serve,
+    conformance, keys, ledger, models, plugin, run, serve,
     settings::{SETTINGS, Settings, commented_file},
 };
 
@@ -81,6 +81,9 @@ enum Command {
     /// Make, inspect, pin and verify plugins
     #[command(subcommand)]
     Plugin(plugin::Command),
+    /// What is in force, and every change of it: pin, qualify, sign, promote, roll back, verify
+    #[command(subcommand)]
+    Ledger(ledger::Command),
     /// Test what back-ends claim
     #[command(subcommand)]
     Conformance(conformance::Command),
@@ -140,6 +143,7 @@ pub(crate) fn main() -> Result<()> {
         Command::Rm { model } => models::remove(&places, &model),
         Command::Key(command) => keys::keys(&places, command),
         Command::Plugin(command) => plugin::plugin(&places, command),
+        Command::Ledger(command) => ledger::ledger(&settings, &places, command),
         Command::Conformance(command) => conformance::conformance(&settings, &places, command),
         Command::Config(ConfigCommand::Show) => {
             print!("{}", settings.show());

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use gristmill_core::program::Families;
 use gristmill_engine::{Engine, EngineConfig, cache::KvTypes, runtime::Runtime as _};
 use gristmill_kernels::{Pool, Quant, isa};
-use gristmill_ledger::{Kind, Ledger, Pin, evidence::Evidence};
+use gristmill_ledger::{Kind, Ledger, Pin, evidence::Evidence, log::LOG};
 use gristmill_models::store::Store;
 use gristmill_policies::{Grant, Policies};
 use gristmill_router::{
@@ -100,7 +100,15 @@ pub(crate) struct Composed {
 
 /// Puts the rooms together and opens the models that are to be there from the start.
 pub(crate) async fn compose(settings: &Settings, places: &Places) -> Result<Composed> {
-    let plugins = Plugins::open(places)?;
+    compose_of(settings, places, Plugins::open(places)?).await
+}
+
+/// The same of these plugins.
+pub(crate) async fn compose_of(
+    settings: &Settings,
+    places: &Places,
+    plugins: Plugins,
+) -> Result<Composed> {
     let store = store(places)?;
     let engine = engine(settings, &plugins, Arc::clone(&store))?;
 
@@ -191,6 +199,11 @@ impl Configured {
         native.filter(|(name, _)| !name.is_empty()).into_iter().chain(servers)
     }
 
+    /// The pin of a back-end.
+    pub(crate) fn plugin(&self, backend: &str) -> Option<&str> {
+        self.names().find(|(name, _)| *name == backend).map(|(_, plugin)| plugin)
+    }
+
     /// Bounds of its queues.
     pub(crate) fn limits(&self, name: &str) -> Limits {
         let server = self.servers.iter().find(|server| server.name == name);
@@ -279,11 +292,19 @@ pub(crate) struct Plugins {
 }
 
 impl Plugins {
+    /// What is in force. A folder without a log, as one being made, is taken as it lies there.
     fn open(places: &Places) -> Result<Self> {
+        let logged = places.ledger.join(LOG).exists();
+        let open = if logged { Ledger::in_force } else { Ledger::open };
+        Self::of(places, open(&places.ledger)?)
+    }
+
+    /// These pins.
+    pub(crate) fn of(places: &Places, ledger: Ledger) -> Result<Self> {
         let config = SandboxConfig { compiled: compiled_folder(), ..SandboxConfig::default() };
         Ok(Self {
             sandbox: Sandbox::new(config)?,
-            ledger: Ledger::open(&places.ledger)?,
+            ledger,
             policies: Policies::open(&places.policies)?,
             folder: places.plugins.clone(),
             ledger_folder: places.ledger.clone(),

@@ -34,6 +34,9 @@ use crate::{
     settings::Settings,
 };
 
+/// Seconds that one check should take at most.
+const BUDGET: u32 = 120;
+
 /// `gristmill conformance …`
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -56,7 +59,7 @@ pub(crate) struct Arguments {
     #[arg(long = "check", value_name = "ID")]
     checks: Vec<String>,
     /// Seconds that one check should take at most
-    #[arg(long, default_value_t = 120, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    #[arg(long, default_value_t = BUDGET, value_parser = clap::value_parser!(u32).range(1..=3600))]
     budget: u32,
     /// Write the report here; with several models each gets its name before the extension
     #[arg(long, value_name = "FILE")]
@@ -91,6 +94,23 @@ pub(crate) fn conformance(settings: &Settings, places: &Places, command: Command
         ensure!(failed == 0, "{failed} checks failed");
         Ok(())
     })
+}
+
+/// The report of the whole suite on a back-end with one model.
+pub(crate) async fn report(composed: &Composed, backend: &str, model: &str) -> Result<Statement> {
+    let arguments = Arguments {
+        backend: backend.to_owned(),
+        model: Some(model.to_owned()),
+        probe: None,
+        checks: Vec::new(),
+        budget: BUDGET,
+        out: None,
+        key: None,
+    };
+    let suite = suite(composed, &arguments).await?;
+    let target = Target::find(composed, &arguments).await?;
+    let info = target.infos.first().with_context(|| format!("{backend} has no model {model}"))?;
+    target.test(&suite, info, &arguments).await
 }
 
 /// A probe, its pin's name, and the checks of it that are wanted.

@@ -24,10 +24,11 @@ use gristmill_policies::{Policies, block};
 use gristmill_router::{Rollout, Trial as RouterTrial};
 use jiff::{Timestamp, tz::TimeZone};
 use serde_json::Value;
-use tokio::{runtime::Handle, task::spawn_blocking};
+use tokio::task::spawn_blocking;
 
 use crate::{
-    compose::{Composed, Places, hardware},
+    compose::{Places, hardware},
+    ledger::waiting,
     promote::Promoter,
     settings::Settings,
 };
@@ -42,8 +43,8 @@ pub(crate) struct HostControl {
 }
 
 impl HostControl {
-    /// Over the rooms as they are composed; within the runtime in which they serve.
-    pub(crate) fn new(settings: &Settings, places: &Places, composed: Composed) -> Self {
+    /// Over the rooms as they are composed.
+    pub(crate) fn new(settings: &Settings, promoter: Arc<Promoter>) -> Self {
         let kernels = isa::report();
         let mut contracts: Vec<_> =
             contract::worlds().into_iter().map(|world| world.contract).collect();
@@ -57,14 +58,7 @@ impl HostControl {
             contracts,
             memory_limit_bytes: settings.count("engine.memory_mib").map(|mib| mib << 20),
         };
-        let promoter = Promoter {
-            places: places.clone(),
-            sandbox: composed.plugins.sandbox,
-            configured: Arc::new(composed.configured),
-            router: composed.router,
-            runtime: Handle::current(),
-        };
-        Self { host, promoter: Arc::new(promoter) }
+        Self { host, promoter }
     }
 
     /// Does what blocks, off the threads that serve. It ends even if nobody waits for it any more.
@@ -282,7 +276,7 @@ fn promote(promoter: &Promoter, by: &str, what: &Promote) -> Result<Swap, Refuse
     rollout
         .check()
         .map_err(|error| Refused::new(Kind::Invalid, error.code(), error.to_string()))?;
-    let text = promoter.waiting(&what.name).map_err(|error| refused(&error))?;
+    let text = waiting(&promoter.places, &what.name).map_err(|error| refused(&error))?;
     let text = text.ok_or_else(|| unknown(&what.name))?;
     let pin =
         Pin::parse(&text).map_err(|reason| Refused::new(Kind::Conflict, "invalid-pin", reason))?;
@@ -299,7 +293,7 @@ fn rollback(promoter: &Promoter, by: &str, name: &str) -> Result<Swap, Refused> 
     let all = ledger::status(&promoter.places.ledger).map_err(|error| refused(&error))?;
     let pin = all.into_iter().find(|status| status.name == name).map(|status| status.pin);
     let pin = pin.ok_or_else(|| unknown(name))?;
-    let done = promoter.rollback(by, name, pin.kind).map_err(|error| refused(&error))?;
+    let done = promoter.rollback(by, name, pin.kind, None).map_err(|error| refused(&error))?;
     Ok(Swap { name: name.to_owned(), digest: done.pin.digest(), backends: done.backends })
 }
 

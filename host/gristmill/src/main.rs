@@ -9,13 +9,16 @@ mod compose;
 mod conformance;
 mod control;
 mod keys;
+mod ledger;
 mod models;
 mod plugin;
 mod progress;
 mod promote;
+mod qualify;
 mod run;
 mod serve;
 mod settings;
+mod watch;
 
 fn main() -> std::process::ExitCode {
     match cli::main() {

@@ -4,21 +4,22 @@
 //! Everything here blocks and belongs on the blocking pool. One change at a time: the ledger has one
 //! writer, and a second is refused with `ledger-busy`.
 
-use std::{fs, sync::Arc};
+use std::sync::Arc;
 
 use gristmill_api::control::view::Swapped;
-use gristmill_kernels::{Pool, isa};
 use gristmill_ledger::{
-    Changed, Date, Granted, Host, HostRefusal, Inspected, Keeper, Kind, LedgerError, Pin, Plan,
-    Revoke, Rules, Terms, contract, grant_digest, guardrail::Rates, keys::Keys,
-    performance::HostFingerprint, source::Folder,
+    Changed, Date, Host, HostRefusal, Inspected, Keeper, Kind, LedgerError, Pin, Plan, Revoke,
+    Terms, guardrail::Rates,
 };
 use gristmill_policies::Policies;
 use gristmill_router::{Role, Rollout, Router, Standing};
-use gristmill_sandbox::{Sandbox, backend::Backend, inspect};
+use gristmill_sandbox::{Sandbox, backend::Backend};
 use tokio::runtime::Handle;
 
-use crate::compose::{Configured, Places};
+use crate::{
+    compose::{Composed, Configured, Places},
+    ledger::{against, fingerprint, inspected},
+};
 
 /// What a change of the ledger is made with.
 pub(crate) struct Promoter {
@@ -39,22 +40,20 @@ pub(crate) struct Done {
 }
 
 impl Promoter {
+    /// Over the rooms as they are composed; within the runtime in which they serve.
+    pub(crate) fn new(places: &Places, composed: Composed) -> Self {
+        Self {
+            places: places.clone(),
+            sandbox: composed.plugins.sandbox,
+            configured: Arc::new(composed.configured),
+            router: composed.router,
+            runtime: Handle::current(),
+        }
+    }
+
     /// Opens the ledger to change it.
     fn keeper(&self) -> Result<Keeper, LedgerError> {
         Keeper::open(&self.places.ledger, self.places.ledger_state.as_deref())
-    }
-
-    /// The text that waits to be promoted: the candidate, or else what lies in the pin's place.
-    pub(crate) fn waiting(&self, name: &str) -> Result<Option<String>, LedgerError> {
-        let path = |folder: &str| self.places.ledger.join(folder).join(format!("{name}.toml"));
-        for path in [path("candidates"), path("pins")] {
-            match fs::read_to_string(&path) {
-                Ok(text) => return Ok(Some(text)),
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(source) => return Err(LedgerError::Io { path, source }),
-            }
-        }
-        Ok(None)
     }
 
     /// Puts this pin in force and moves the traffic to it. One that is in force already and does not
@@ -79,10 +78,16 @@ impl Promoter {
         })
     }
 
-    /// Puts the pin that was in force before in force again.
-    pub(crate) fn rollback(&self, by: &str, name: &str, kind: Kind) -> Result<Done, LedgerError> {
+    /// Puts the pin that was in force before in force again, or the one of the sequence `to`.
+    pub(crate) fn rollback(
+        &self,
+        by: &str,
+        name: &str,
+        kind: Kind,
+        to: Option<u64>,
+    ) -> Result<Done, LedgerError> {
         self.change(by, name, kind, Rollout::default(), |keeper, terms, live| {
-            keeper.rollback(name, None, terms, live)
+            keeper.rollback(name, to, terms, live)
         })
     }
 
@@ -95,26 +100,9 @@ impl Promoter {
         work: impl FnOnce(&mut Keeper, Terms<'_>, &mut Live<'_>) -> Result<Changed, LedgerError>,
     ) -> Result<Done, LedgerError> {
         let mut keeper = self.keeper()?;
-        let policies = Policies::open(&self.places.policies).ok();
-        let allows = |import: &str| {
-            let grant = policies.as_ref().and_then(|policies| policies.grant(name, kind).ok());
-            let interface = import.split('@').next().unwrap_or(import);
-            grant.is_some_and(|grant| grant.allows(interface))
-        };
-        let digest = grant_digest(&self.places.policies, name, kind)?;
-        // Where nobody has to sign, what is not there is not asked for either.
-        let signed = Keys::open(&self.places.ledger)?.threshold > 0;
-        let rules = if signed { Rules::default() } else { Rules::developer() };
-        let terms = Terms {
-            source: &Folder(self.places.plugins.clone()),
-            grant: &Granted { digest, allows: &allows },
-            worlds: &contract::worlds(),
-            rules: &rules,
-            now: Date::now(),
-            by,
-        };
         let mut live = Live { promoter: self, rollout, loaded: Vec::new(), swapped: Vec::new() };
-        let changed = work(&mut keeper, terms, &mut live)?;
+        let changed =
+            against(&self.places, name, kind, by, |terms| work(&mut keeper, terms, &mut live))?;
         if let Some(fault) = &changed.unrecorded {
             tracing::error!(code = fault.code(), %fault, plugin = name, "the change is in force, and its record is not whole");
         }
@@ -209,12 +197,11 @@ impl Live<'_> {
 
 impl Host for Live<'_> {
     fn class(&self) -> String {
-        host_class()
+        fingerprint().class()
     }
 
     fn inspect(&mut self, component: &[u8]) -> Result<Inspected, HostRefusal> {
-        let found = inspect(component).map_err(|error| error.to_string())?;
-        Ok(Inspected { kind: found.kind, contract: found.contract, imports: found.imports })
+        inspected(component)
     }
 
     fn measure(&mut self, _: &Pin, _: &[u8]) -> Result<Rates, HostRefusal> {
@@ -280,18 +267,4 @@ impl Host for Live<'_> {
         }
         Ok(generation)
     }
-}
-
-/// The class of this machine, as guardrails name it.
-fn host_class() -> String {
-    let fingerprint = HostFingerprint {
-        os: std::env::consts::OS.to_owned(),
-        arch: std::env::consts::ARCH.to_owned(),
-        isa: isa::report().chosen.name().to_owned(),
-        processors: u32::try_from(Pool::available()).unwrap_or(u32::MAX),
-        processor: None,
-        memory: 0,
-        runtime: String::new(),
-    };
-    fingerprint.class()
 }

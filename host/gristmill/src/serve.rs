@@ -15,7 +15,9 @@ use tokio::{
 use crate::{
     compose::{Places, compose, runtime},
     control::HostControl,
+    promote::Promoter,
     settings::Settings,
+    watch::watch,
 };
 
 /// Serves until SIGINT or SIGTERM, then lets running answers finish.
@@ -50,7 +52,9 @@ pub(crate) fn serve(settings: &Settings, places: &Places) -> Result<()> {
         let times =
             ServeConfig { drain_timeout: Duration::from_secs(drain), ..ServeConfig::default() };
         let router = Arc::clone(&composed.router);
-        let control = Arc::new(HostControl::new(settings, places, composed));
+        let promoter = Arc::new(Promoter::new(places, composed));
+        watch(&promoter)?;
+        let control = Arc::new(HostControl::new(settings, promoter));
         let app = app(AppState::with_control(config, router, control));
         tracing::info!("listening on http://{address}");
         gristmill_api::serve(listener, app, times, stopped()?).await?;

@@ -1,0 +1,454 @@
+//! `gristmill ledger …`: what is in force, what waits, and every change of it, on the folder itself.
+//!
+//! Nothing here needs a running host or a network. A host that serves from the folder sees the change,
+//! proves it for itself and moves its traffic; here a candidate is compiled and asked what it is, in the
+//! same sandbox, before it is put in force.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::Subcommand;
+use gristmill_kernels::{Pool, isa};
+use gristmill_ledger::{
+    Audit, Changed, Date, Draft, Granted, Host, HostRefusal, Inspected, Keeper, Kind, Ledger,
+    LedgerError, Pin, Plan, Revoke, Rules, Terms, contract, grant_digest,
+    guardrail::Rates,
+    keys::{self, Keys},
+    log::Chain,
+    performance::HostFingerprint,
+    source::Folder,
+};
+use gristmill_policies::{Grant, Policies};
+use gristmill_sandbox::{Sandbox, SandboxConfig, Services, backend::Backend, inspect};
+
+use crate::{
+    compose::{Places, runtime},
+    qualify,
+    settings::Settings,
+};
+
+/// `gristmill ledger …`
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// What is in force under each name, and what waits
+    Status,
+    /// Propose a component for a name: a candidate, to be qualified, signed and promoted
+    Pin {
+        /// The name
+        name: String,
+        /// A .wasm file; it is kept beside the other components
+        file: PathBuf,
+        /// The plugin's version [default: the one it had, else 0.1.0]
+        #[arg(long)]
+        version: Option<String>,
+        /// A report that speaks for it: the SHA-256 of a file in evidence/; may be given several times
+        #[arg(long, value_name = "SHA256")]
+        evidence: Vec<String>,
+        /// From when on it may be in force: 2026-11-30T12:00:00Z
+        #[arg(long, value_name = "DATE")]
+        not_before: Option<Date>,
+        /// Until when
+        #[arg(long, value_name = "DATE")]
+        expires: Option<Date>,
+    },
+    /// Test and measure a candidate against what is in force, on this machine, and write it down
+    Qualify(qualify::Arguments),
+    /// Sign a candidate
+    Sign {
+        /// Its name
+        name: String,
+        /// The secret key's file
+        #[arg(long)]
+        key: PathBuf,
+    },
+    /// Prove a candidate, or what lies in its place, and put it in force
+    Promote {
+        /// Its name
+        name: String,
+    },
+    /// Put what was in force before in force again
+    Rollback {
+        /// Its name
+        name: String,
+        /// The sequence to go back to [default: the one the pin names, else the one before]
+        #[arg(long)]
+        to: Option<u64>,
+    },
+    /// Prove the whole folder, without a network
+    Verify,
+    /// What happened, oldest first
+    Log {
+        /// Only of this name
+        name: Option<String>,
+        /// The lines as they are in the file
+        #[arg(long)]
+        json: bool,
+    },
+    /// Take a component, a pin or a key out of trust, for good
+    Revoke {
+        /// SHA-256 of a component or of a pin's file
+        #[arg(
+            long,
+            value_name = "SHA256",
+            conflicts_with = "key",
+            required_unless_present = "key"
+        )]
+        digest: Option<String>,
+        /// Id of a key
+        #[arg(long, value_name = "ID")]
+        key: Option<String>,
+        /// Why, for the log and for whoever meets the refusal
+        #[arg(long)]
+        reason: String,
+    },
+    /// Make a key to sign with; prints what to add to the ledger's keys.toml
+    Keygen {
+        /// Where the secret goes; the file must not exist yet
+        file: PathBuf,
+        /// Whose it is
+        #[arg(long)]
+        name: String,
+    },
+}
+
+/// Does it.
+pub(crate) fn ledger(settings: &Settings, places: &Places, command: Command) -> Result<()> {
+    match command {
+        Command::Status => status(places),
+        Command::Pin { name, file, version, evidence, not_before, expires } => {
+            let terms = |draft: &mut Draft<'_>| {
+                draft.evidence.clone_from(&evidence);
+                (draft.not_before, draft.expires) = (not_before, expires);
+            };
+            pin(places, &name, &file, version.as_deref(), terms)
+        }
+        Command::Qualify(arguments) => qualify::qualify(settings, places, &arguments),
+        Command::Sign { name, key } => {
+            let pin = open(places)?.sign(&name, &keys::secret(&key)?)?;
+            println!("signed {name} {}, by {} keys now", pin.digest(), pin.signatures.len());
+            Ok(())
+        }
+        Command::Promote { name } => promote(places, &name),
+        Command::Rollback { name, to } => rollback(places, &name, to),
+        Command::Verify => verify(places),
+        Command::Log { name, json } => log(places, name.as_deref(), json),
+        Command::Revoke { digest, key, reason } => {
+            let what = match (&digest, &key) {
+                (Some(digest), _) => Revoke::Digest(digest),
+                (None, Some(key)) => Revoke::Key(key),
+                (None, None) => bail!("expected --digest or --key"),
+            };
+            open(places)?.revoke(what, &reason, Date::now(), "ledger revoke")?;
+            println!("revoked {}", digest.or(key).unwrap_or_default());
+            Ok(())
+        }
+        Command::Keygen { file, name } => {
+            let key = keys::keygen(&file, &name)?;
+            println!("[[keys]]\nname = {:?}\npublic = {:?}", key.name, key.public);
+            Ok(())
+        }
+    }
+}
+
+fn open(places: &Places) -> Result<Keeper, LedgerError> {
+    Keeper::open(&places.ledger, places.ledger_state.as_deref())
+}
+
+fn status(places: &Places) -> Result<()> {
+    for line in gristmill_ledger::status(&places.ledger)? {
+        let digest: String = line.pin.sha256.chars().take(12).collect();
+        let since = line.since.map_or_else(|| "-".to_owned(), |date| date.to_string());
+        let mut words = Vec::new();
+        if !line.proven {
+            words.push("unproven");
+        }
+        if line.pending {
+            words.push("changed, not in force yet");
+        }
+        if line.candidate {
+            words.push("candidate waits");
+        }
+        println!(
+            "{:<20} {:<8} {:<10} {:>4}  {digest}  {since:<20}  {}",
+            line.name,
+            line.kind,
+            line.pin.version,
+            line.pin.sequence,
+            words.join(", ")
+        );
+    }
+    Ok(())
+}
+
+fn pin(
+    places: &Places,
+    name: &str,
+    file: &Path,
+    version: Option<&str>,
+    terms: impl FnOnce(&mut Draft<'_>),
+) -> Result<()> {
+    let bytes = fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let found = inspect(&bytes).with_context(|| file.display().to_string())?;
+    let inspected =
+        Inspected { kind: found.kind, contract: found.contract, imports: found.imports };
+    let original =
+        file.file_name().and_then(|name| name.to_str()).context("a file needs a name")?;
+    // Under a name of its own: what is in force, and what it may be rolled back to, stays.
+    let short: String = gristmill_ledger::sha256(&bytes).chars().take(12).collect();
+    let kept = format!("{name}-{short}.wasm");
+    let worlds = contract::worlds();
+    let mut draft = Draft {
+        version,
+        original: Some(original),
+        worlds: &worlds,
+        grant: grant_digest(&places.policies, name, inspected.kind)?,
+        ..Draft::new(name, &kept, &bytes, &inspected)
+    };
+    terms(&mut draft);
+    let keeper = open(places)?;
+    let pin = keeper.draft(&draft)?;
+    let place = places.plugins.join(&kept);
+    let beside = place.with_extension("new");
+    fs::write(&beside, &bytes)
+        .and_then(|()| fs::rename(&beside, &place))
+        .with_context(|| format!("cannot write {}", place.display()))?;
+    let candidate = keeper.propose(&pin)?;
+    println!("proposed {name} {}, sequence {}", pin.digest(), pin.sequence);
+    println!("candidate {}", candidate.display());
+    Ok(())
+}
+
+fn promote(places: &Places, name: &str) -> Result<()> {
+    let text = waiting(places, name)?
+        .with_context(|| format!("no candidate and no pin of {name}: pin it first"))?;
+    let kind = Pin::parse(&text).map_err(anyhow::Error::msg)?.kind;
+    let mut tried = Tried::new(places)?;
+    let mut keeper = open(places)?;
+    let changed = against(places, name, kind, "ledger promote", |terms| {
+        keeper.promote(&Plan { name, text: &text, terms }, &mut tried)
+    })?;
+    told("promoted", name, changed)
+}
+
+fn rollback(places: &Places, name: &str, to: Option<u64>) -> Result<()> {
+    let mut keeper = open(places)?;
+    let in_force = keeper.in_force(name)?.with_context(|| format!("there is no pin of {name}"))?;
+    let mut tried = Tried::new(places)?;
+    let changed = against(places, name, in_force.pin.kind, "ledger rollback", |terms| {
+        keeper.rollback(name, to, terms, &mut tried)
+    })?;
+    told("rolled back", name, changed)
+}
+
+fn told(what: &str, name: &str, changed: Changed) -> Result<()> {
+    let pin = changed.pin;
+    match changed.changed {
+        true => println!("{what} {name} {}, sequence {}", pin.digest(), pin.sequence),
+        false => println!("{name} {} is in force already", pin.digest()),
+    }
+    match changed.unrecorded {
+        Some(fault) => Err(fault).context("it is in force, and its record is not whole"),
+        None => Ok(()),
+    }
+}
+
+fn verify(places: &Places) -> Result<()> {
+    let (components, worlds) = (Folder(places.plugins.clone()), contract::worlds());
+    let audit = Audit {
+        components: Some(&components),
+        policies: Some(&places.policies),
+        transcripts: None,
+        worlds: &worlds,
+        state: places.ledger_state.as_deref(),
+        now: Date::now(),
+    };
+    let report = Ledger::verify(&places.ledger, &audit)?;
+    for (count, what) in [
+        (report.pins, "pins with their components"),
+        (report.history, "superseded pins"),
+        (report.evidence, "reports"),
+        (report.performance, "measurements"),
+        (report.upstreams, "entries on servers"),
+        (report.log, "lines of the log"),
+    ] {
+        println!("{count:>6} {what}");
+    }
+    for name in &report.pending {
+        println!("waits to be proven: {name}");
+    }
+    for name in &report.interrupted {
+        println!("interrupted, the next command that writes ends it: {name}");
+    }
+    for fault in &report.faults {
+        println!("WRONG {}: {fault}", fault.code());
+    }
+    ensure!(
+        report.is_sound(),
+        "{} things are wrong in {}",
+        report.faults.len(),
+        places.ledger.display()
+    );
+    println!("sound, with {} signatures asked of a pin", report.threshold);
+    Ok(())
+}
+
+fn log(places: &Places, name: Option<&str>, json: bool) -> Result<()> {
+    for entry in Chain::open(&places.ledger)?.entries {
+        let event = &entry.event;
+        if name.is_some_and(|name| name != event.name) {
+            continue;
+        }
+        if json {
+            println!("{}", serde_json::to_string(&entry)?);
+            continue;
+        }
+        let what = serde_json::to_value(event.what)?;
+        print!(
+            "{:>6} {} {:<10} {}",
+            entry.number,
+            entry.date,
+            what.as_str().unwrap_or("?"),
+            event.name
+        );
+        if let Some(sequence) = event.sequence {
+            print!(" sequence {sequence}");
+        }
+        if let Some(generation) = event.generation {
+            print!(" generation {generation}");
+        }
+        if let Some(code) = &event.code {
+            print!(" ({code})");
+        }
+        if let Some(reason) = &event.reason {
+            print!(": {reason}");
+        }
+        if let Some(by) = &event.by {
+            print!(" [{by}]");
+        }
+        println!();
+    }
+    Ok(())
+}
+
+/// The text that waits to be promoted: the candidate, or else what lies in the pin's place.
+pub(crate) fn waiting(places: &Places, name: &str) -> Result<Option<String>, LedgerError> {
+    for folder in ["candidates", "pins"] {
+        let path = places.ledger.join(folder).join(format!("{name}.toml"));
+        match fs::read_to_string(&path) {
+            Ok(text) => return Ok(Some(text)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(source) => return Err(LedgerError::Io { path, source }),
+        }
+    }
+    Ok(None)
+}
+
+/// Calls `work` with what a pin of this name is held against on this host. Where nobody has to sign,
+/// what is not there is not asked for either.
+pub(crate) fn against<T>(
+    places: &Places,
+    name: &str,
+    kind: Kind,
+    by: &str,
+    work: impl FnOnce(Terms<'_>) -> Result<T, LedgerError>,
+) -> Result<T, LedgerError> {
+    let policies = Policies::open(&places.policies).ok();
+    let allows = |import: &str| {
+        let grant = policies.as_ref().and_then(|policies| policies.grant(name, kind).ok());
+        grant.is_some_and(|grant| grant.allows(import.split('@').next().unwrap_or(import)))
+    };
+    let digest = grant_digest(&places.policies, name, kind)?;
+    let signed = Keys::open(&places.ledger)?.threshold > 0;
+    let rules = if signed { Rules::default() } else { Rules::developer() };
+    work(Terms {
+        source: &Folder(places.plugins.clone()),
+        grant: &Granted { digest, allows: &allows },
+        worlds: &contract::worlds(),
+        rules: &rules,
+        now: Date::now(),
+        by,
+    })
+}
+
+/// The machine, as measurements and guardrails name it.
+pub(crate) fn fingerprint() -> HostFingerprint {
+    HostFingerprint {
+        os: std::env::consts::OS.to_owned(),
+        arch: std::env::consts::ARCH.to_owned(),
+        isa: isa::report().chosen.name().to_owned(),
+        processors: u32::try_from(Pool::available()).unwrap_or(u32::MAX),
+        processor: None,
+        memory: gristmill_engine::memory::Memory::new(None).limit(),
+        runtime: env!("CARGO_PKG_VERSION").to_owned(),
+    }
+}
+
+/// What a component is, without running any of it.
+pub(crate) fn inspected(component: &[u8]) -> Result<Inspected, HostRefusal> {
+    let found = inspect(component).map_err(|error| error.to_string())?;
+    Ok(Inspected { kind: found.kind, contract: found.contract, imports: found.imports })
+}
+
+/// Compiles and tries a component, and serves nothing.
+struct Tried<'a> {
+    places: &'a Places,
+    sandbox: Sandbox,
+    runtime: tokio::runtime::Runtime,
+    backend: Option<Arc<dyn Backend>>,
+}
+
+impl<'a> Tried<'a> {
+    fn new(places: &'a Places) -> Result<Self> {
+        let (sandbox, runtime) = (Sandbox::new(SandboxConfig::default())?, runtime()?);
+        Ok(Self { places, sandbox, runtime, backend: None })
+    }
+}
+
+impl Host for Tried<'_> {
+    fn class(&self) -> String {
+        fingerprint().class()
+    }
+
+    fn inspect(&mut self, component: &[u8]) -> Result<Inspected, HostRefusal> {
+        inspected(component)
+    }
+
+    fn measure(&mut self, pin: &Pin, _: &[u8]) -> Result<Rates, HostRefusal> {
+        let (name, class) = (&pin.name, self.class());
+        Err(format!(
+            "the pin has no measurement of {class}: `gristmill ledger qualify {name}` makes one"
+        )
+        .into())
+    }
+
+    fn compile(&mut self, pin: &Pin, component: &[u8]) -> Result<(), HostRefusal> {
+        let policies = Policies::open(&self.places.policies).map_err(|error| error.to_string())?;
+        let grant: &Grant =
+            policies.grant(&pin.name, pin.kind).map_err(|error| error.to_string())?;
+        let loaded = match pin.kind {
+            Kind::Family => self.sandbox.load_family(component, pin, grant).map(drop),
+            Kind::Probe => self.sandbox.load_probe(component, pin, grant).map(drop),
+            Kind::Backend => self
+                .sandbox
+                .load_backend(component, pin, grant, Services::default())
+                .map(|backend| self.backend = Some(backend)),
+        };
+        loaded.map_err(|error| error.to_string().into())
+    }
+
+    fn smoke(&mut self, _: &Pin, _: &[u8]) -> Result<(), HostRefusal> {
+        if let Some(backend) = &self.backend {
+            let described = self.runtime.block_on(backend.describe());
+            described.map_err(|error| format!("it cannot say what it is: {error}"))?;
+        }
+        Ok(())
+    }
+
+    fn swap(&mut self, _: &Pin, _: &[u8]) -> Result<Option<u64>, HostRefusal> {
+        Ok(None)
+    }
+}

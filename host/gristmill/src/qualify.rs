@@ -1,0 +1,307 @@
+//! `gristmill ledger qualify`: a candidate held against the component in force, on this machine.
+//!
+//! Both are composed as a host would compose them and asked the same, in turn: the conformance suite,
+//! and then the same prompts, the two interleaved so that what else the machine does meets both alike.
+//! The report becomes evidence, the medians a performance record and the pin's guardrail. A candidate
+//! that fails a check that the one in force passes, or whose paired ratios are below the tolerance, is
+//! refused here; and since its pin then has no passing report or a guardrail that does not hold, it is
+//! refused by a promotion too.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::Args;
+use gristmill_core::{
+    event::{Event, Timings, Usage},
+    request::{Message, Prompt, Request, Role},
+};
+use gristmill_ledger::{
+    Date, Keeper, Kind, Ledger, Pin,
+    evidence::Statement,
+    guardrail::{Guardrail, Measured, Rates},
+    performance::{Record, ResultClass},
+    sha256,
+};
+use gristmill_router::Router;
+
+use crate::{
+    compose::{Composed, Places, Plugins, compose_of, engine_config, runtime},
+    conformance,
+    ledger::fingerprint,
+    settings::Settings,
+};
+
+/// What to qualify, and how.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// The candidate's name
+    name: String,
+    /// The model to test and measure with
+    #[arg(long)]
+    model: String,
+    /// Pairs of measured answers
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// How much slower it may be than what is in force, as a share
+    #[arg(long, default_value_t = 0.05)]
+    tolerance: f64,
+    /// Sign the report with this Ed25519 seed
+    #[arg(long, value_name = "FILE")]
+    key: Option<std::path::PathBuf>,
+}
+
+/// Tokens of a measured answer.
+const ANSWER: u32 = 64;
+
+/// Does it.
+pub(crate) fn qualify(settings: &Settings, places: &Places, arguments: &Arguments) -> Result<()> {
+    let Arguments { name, tolerance, .. } = arguments;
+    ensure!(
+        (0.0..1.0).contains(tolerance),
+        "--tolerance: expected 0 to below 1, found {tolerance}"
+    );
+    let keeper = Keeper::open(&places.ledger, places.ledger_state.as_deref())?;
+    let path = keeper.candidate(name);
+    let text = fs::read_to_string(&path)
+        .with_context(|| format!("no candidate {}: pin it first", path.display()))?;
+    let mut candidate = Pin::parse(&text).map_err(anyhow::Error::msg)?;
+    ensure!(
+        candidate.kind == Kind::Backend,
+        "{name} is a {}: back-ends are qualified, and with them what they serve",
+        candidate.kind
+    );
+    let before = keeper.in_force(name)?.map(|filed| filed.pin);
+    drop(keeper);
+
+    let found = runtime()?.block_on(async {
+        let theirs = with(settings, places, &candidate).await?;
+        let ours = match &before {
+            Some(pin) => Some(with(settings, places, pin).await?),
+            None => None,
+        };
+        compare(arguments, &theirs, ours.as_ref()).await
+    })?;
+
+    let key = arguments.key.as_deref().map(gristmill_ledger::keys::secret).transpose()?;
+    let json = match &key {
+        Some(key) => serde_json::to_vec_pretty(&found.report.sign(key)?)?,
+        None => serde_json::to_vec_pretty(&found.report)?,
+    };
+    let digest = sha256(&json);
+    let folder = places.ledger.join("evidence");
+    let report = folder.join(format!("{name}-{digest}.json"));
+    write(&folder, &report, &json)?;
+    println!("evidence {}", report.display());
+
+    let record = record(settings, &candidate, &found)?;
+    println!("performance {}", record.store(&places.ledger)?.display());
+    candidate.evidence = vec![digest];
+    if let Some(Rates { prefill, decode }) = record.baseline() {
+        let host_class = record.host.class();
+        candidate.guardrail = Some(Guardrail {
+            tolerance: *tolerance,
+            measured: vec![Measured { host_class, prefill, decode }],
+        });
+    }
+    // What was signed was another text.
+    candidate.signatures.clear();
+    Keeper::open(&places.ledger, places.ledger_state.as_deref())?.propose(&candidate)?;
+
+    ensure!(found.lost.is_empty(), "not qualified: {}", found.lost.join("; "));
+    ensure!(
+        record.result == ResultClass::Steady,
+        "not qualified: the measurements were not steady within {:.1} %; measure on a quieter machine, or with more --rounds",
+        tolerance * 100.0
+    );
+    println!(
+        "qualified {name} {}; sign it if keys are asked for, then promote it",
+        candidate.digest()
+    );
+    Ok(())
+}
+
+fn write(folder: &Path, path: &Path, bytes: &[u8]) -> Result<()> {
+    fs::create_dir_all(folder)
+        .and_then(|()| fs::write(path, bytes))
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// The rooms as they would be with this pin.
+async fn with(settings: &Settings, places: &Places, pin: &Pin) -> Result<Composed> {
+    let pins = Ledger::open(&places.ledger)?;
+    let others = pins.pins().filter(|other| other.name != pin.name).cloned();
+    let ledger = Ledger::from_pins(others.chain([pin.clone()]))?;
+    compose_of(settings, places, Plugins::of(places, ledger)?).await
+}
+
+/// What was found.
+struct Found {
+    report: Statement,
+    model_digest: String,
+    quantization: String,
+    prefill: Vec<f64>,
+    decode: Vec<f64>,
+    tokens: (u64, u64),
+    tolerance: f64,
+    /// Why it must not be promoted.
+    lost: Vec<String>,
+}
+
+async fn compare(
+    arguments: &Arguments,
+    theirs: &Composed,
+    ours: Option<&Composed>,
+) -> Result<Found> {
+    let Arguments { name, model, rounds, tolerance, .. } = arguments;
+    let report = conformance::report(theirs, name, model).await?;
+    let mut lost = Vec::new();
+    let failed = &report.predicate.failed_tests;
+    if !failed.is_empty() {
+        lost.push(format!("it fails {}", failed.join(", ")));
+    }
+    if let Some(ours) = ours {
+        let before = conformance::report(ours, name, model).await?;
+        let gone =
+            |id: &&String| !report.predicate.passed_tests.contains(id) && !failed.contains(id);
+        let gone: Vec<_> = before.predicate.passed_tests.iter().filter(gone).cloned().collect();
+        if !gone.is_empty() {
+            lost.push(format!("it no longer passes {}", gone.join(", ")));
+        }
+    }
+
+    let mut samples: [Vec<Sample>; 2] = Default::default();
+    for round in 0..*rounds {
+        let mut sides = [(0, Some(theirs)), (1, ours)];
+        if round % 2 == 1 {
+            sides.reverse();
+        }
+        for (side, composed) in sides {
+            let Some(composed) = composed else { continue };
+            let sample = ask(&composed.router, model, round).await?;
+            if let Some(samples) = samples.get_mut(side) {
+                samples.push(sample);
+            }
+        }
+    }
+    let [theirs, ours] = samples;
+    for (what, rate) in [
+        ("prefill", (|sample: &Sample| sample.prefill) as fn(&Sample) -> f64),
+        ("decode", |sample| sample.decode),
+    ] {
+        let ratios = theirs.iter().zip(&ours).map(|(a, b)| rate(a) / rate(b)).collect();
+        let Some(ratio) = median(ratios) else { continue };
+        println!("{what} {ratio:.3} of what is in force (median of {} pairs)", ours.len());
+        if ratio < 1.0 - tolerance {
+            lost.push(format!("{what} is at {ratio:.3} of what is in force"));
+        }
+    }
+    let predicate = &report.predicate;
+    let digest = predicate.model.digest.clone().unwrap_or_default();
+    Ok(Found {
+        model_digest: digest.strip_prefix("sha256:").unwrap_or(&digest).to_owned(),
+        quantization: predicate.model.quantization.clone().unwrap_or_default(),
+        prefill: theirs.iter().map(|sample| sample.prefill).collect(),
+        decode: theirs.iter().map(|sample| sample.decode).collect(),
+        tokens: theirs.iter().fold((0, 0), |(read, written), sample| {
+            (read + sample.tokens.0, written + sample.tokens.1)
+        }),
+        tolerance: *tolerance,
+        report,
+        lost,
+    })
+}
+
+struct Sample {
+    prefill: f64,
+    decode: f64,
+    /// Read and written.
+    tokens: (u64, u64),
+}
+
+/// One measured answer. No prompt is like another, so that nothing of it is remembered.
+async fn ask(router: &Router, model: &str, round: u32) -> Result<Sample> {
+    let plan = router.resolve(model).await?;
+    let line = format!("{round} sheep went over the bridge to the mill, and each carried a sack. ");
+    let text = format!("{}Write a long story about them.", line.repeat(16));
+    let prompt = Prompt::Chat(vec![Message::text(Role::User, text)]);
+    let mut request = Request::new("qualify", plan.provenance().model, prompt);
+    request.sampling.temperature = Some(0.0);
+    request.max_tokens = Some(ANSWER);
+    let (mut usage, mut timings) = (Usage::default(), Timings::default());
+    let mut running = router.generate(&plan, request, None).await?;
+    while let Some(events) = running.next(64).await? {
+        for event in events {
+            match event {
+                Event::Usage(counts) => usage = counts,
+                Event::Timings(times) => timings = times,
+                _ => {}
+            }
+        }
+    }
+    let read = usage.prompt.saturating_sub(usage.cached);
+    if read == 0 || usage.completion == 0 || timings.prefill == 0 || timings.decode == 0 {
+        bail!("an answer without counts and times cannot be compared: the back-end tells none");
+    }
+    Ok(Sample {
+        prefill: f64::from(read) * 1e6 / timings.prefill as f64,
+        decode: f64::from(usage.completion) * 1e6 / timings.decode as f64,
+        tokens: (read.into(), usage.completion.into()),
+    })
+}
+
+fn median(mut numbers: Vec<f64>) -> Option<f64> {
+    numbers.sort_by(f64::total_cmp);
+    numbers.get(numbers.len() / 2).copied()
+}
+
+/// Whether the middle half lies within the tolerance of the median.
+fn steady(mut numbers: Vec<f64>, tolerance: f64) -> bool {
+    numbers.sort_by(f64::total_cmp);
+    let at = |share: usize| numbers.get(numbers.len() * share / 4).copied();
+    match (at(1), at(2), at(3)) {
+        (Some(low), Some(middle), Some(high)) => high - low <= tolerance * middle,
+        _ => false,
+    }
+}
+
+fn record(settings: &Settings, pin: &Pin, found: &Found) -> Result<Record> {
+    let steady = steady(found.prefill.clone(), found.tolerance)
+        && steady(found.decode.clone(), found.tolerance);
+    let threads =
+        engine_config(settings)?.threads.unwrap_or_else(gristmill_kernels::Pool::available);
+    let resident = gristmill_engine::memory::resident();
+    Ok(Record {
+        component: pin.name.clone(),
+        component_digest: pin.sha256.clone(),
+        host: fingerprint(),
+        model: found.report.predicate.model.id.clone(),
+        model_digest: found.model_digest.clone(),
+        quantization: found.quantization.clone(),
+        placement: "cpu".to_owned(),
+        threads: u32::try_from(threads).unwrap_or(u32::MAX),
+        prefill_tokens: found.tokens.0,
+        decode_tokens: found.tokens.1,
+        prefill_per_second: median(found.prefill.clone()).unwrap_or(0.0),
+        decode_per_second: median(found.decode.clone()).unwrap_or(0.0),
+        memory: resident
+            .map(|bytes| ("resident".to_owned(), bytes))
+            .into_iter()
+            .collect::<BTreeMap<_, _>>(),
+        result: if steady { ResultClass::Steady } else { ResultClass::Unsteady },
+        date: Date::now(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_middle_half_says_whether_it_was_steady() {
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(Vec::new()), None);
+        assert!(steady(vec![100.0, 101.0, 102.0, 99.0, 10.0, 500.0], 0.05));
+        assert!(!steady(vec![100.0, 140.0, 60.0, 99.0, 10.0, 500.0], 0.05));
+        assert!(!steady(Vec::new(), 0.05));
+    }
+}
