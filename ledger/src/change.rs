@@ -282,6 +282,7 @@ impl Keeper {
         }
         host.reached(Step::Kept);
 
+        self.log.reserve()?;
         let there = disk::read_if_there(&place, crate::MAX_PIN_BYTES)?;
         let in_place = there.is_some_and(|there| there == text.as_bytes());
         if !in_place {

@@ -14,6 +14,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use rustix::{fs::FallocateFlags, io::Errno};
 use serde::{Deserialize, Serialize};
 
 use crate::{LedgerError, date::Date, digest::is_file_name, disk, sha256};
@@ -318,6 +319,21 @@ impl Log {
         match self.chain.last().filter(|last| *last > now) {
             None => Ok(()),
             Some(last) => Err(clock_set_back(&self.path, now, last)),
+        }
+    }
+
+    /// Makes sure that two more lines have room on the disk, so that what is begun in the log can be
+    /// ended in it. A file system that reserves nothing is taken at its word.
+    ///
+    /// # Errors
+    /// `ledger-full`; the log is as it was.
+    pub fn reserve(&self) -> Result<(), LedgerError> {
+        let unwritable = |source| disk::unwritable(&self.path, source);
+        let end = self.file.metadata().map_err(unwritable)?.len();
+        let room = 2 * MAX_LINE_BYTES as u64;
+        match rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, end, room) {
+            Err(Errno::NOTSUP | Errno::NOSYS | Errno::INVAL) | Ok(()) => Ok(()),
+            Err(error) => Err(unwritable(error.into())),
         }
     }
 
