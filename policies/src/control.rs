@@ -12,6 +12,10 @@ use serde::{Deserialize, Serialize};
 /// Largest whole number that is exact wherever a number is.
 const MOST_WHOLE: f64 = 9_007_199_254_740_991.0;
 
+/// Most texts of one value, and the longest of them in bytes: they are told in a header.
+const MOST_TEXTS: usize = 16;
+const LONGEST_TEXT: usize = 128;
+
 /// What values a control takes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Shape {
@@ -19,7 +23,7 @@ pub enum Shape {
     Number(f64, f64),
     /// A whole number from … to ….
     Whole(f64, f64),
-    /// A list of texts, none of them empty.
+    /// A short list of short texts.
     Texts,
     /// Something a policy does not compare: only whether it is there counts.
     Opaque,
@@ -118,7 +122,8 @@ impl Control {
                 number.fract() == 0.0 && (least..=most).contains(number)
             }
             (Shape::Texts, Setting::Texts(texts)) => {
-                !texts.is_empty() && texts.iter().all(|text| !text.is_empty())
+                (1..=MOST_TEXTS).contains(&texts.len())
+                    && texts.iter().all(|text| (1..=LONGEST_TEXT).contains(&text.len()))
             }
             _ => false,
         };
@@ -133,7 +138,9 @@ impl Control {
             Shape::Whole(least, most) => {
                 format!("{self}: expected a whole number from {least} to {most}, found {value}")
             }
-            Shape::Texts => format!("{self}: expected a list of texts, found {value}"),
+            Shape::Texts => format!(
+                "{self}: expected 1 to {MOST_TEXTS} texts of 1 to {LONGEST_TEXT} bytes, found {value}"
+            ),
             Shape::Opaque => {
                 format!("{self}: no value can be set or compared; leave out the value")
             }

@@ -30,6 +30,9 @@ fn reads(kind: &str, text: &str) -> Result<(), String> {
     }
 }
 
+/// Words of a whole file, and what takes their place.
+type Changes = &'static [(&'static str, &'static str)];
+
 const GRANT: &str = "kind = \"backend\"\nimports = [\"a:b/c\"]\nlimits.memory-mib = 8\n[upstreams.primary]\n\
     network = [\"loopback\"]\nmethods = [\"GET\"]\npaths = [\"/v1/*\"]\nrequest-bytes = 5";
 const BLOCK: &str = "backend = \"vllm\"\nversions = \">=b4000, <0.6.4-rc1\"\nfamily = \"f\"\nhardware = \"h\"\n\
@@ -45,7 +48,7 @@ const APPROVAL: &str = "otherwise = 1\n[[rules]]\nchanges = [\"new-bytes\"]\nkin
 
 #[test]
 fn every_key_is_taken_and_what_the_reader_refuses_by_shape_is_refused() {
-    let broken: [(&str, &str, &[(&str, &str)]); 5] = [
+    let broken: [(&str, &str, Changes); 5] = [
         (
             "grant",
             GRANT,

@@ -50,8 +50,9 @@ pub(crate) fn dist(optimised: bool) -> Result<PathBuf> {
             fs::remove_dir_all(&target)?;
         }
     }
-    for folder in ["policies/grants", "policies/blocks"] {
-        copy_folder(&root().join(folder), &share.join(folder))?;
+    for folder in ["grants", "blocks", "parameters", "profiles", "schema"] {
+        let folder = Path::new("policies").join(folder);
+        copy_folder(&root().join(&folder), &share.join(&folder))?;
     }
     ledger::copy(&root().join("ledger"), &share.join("ledger"))?;
     for component in &built {
