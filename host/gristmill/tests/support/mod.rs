@@ -15,6 +15,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::mpsc,
+    time::Duration,
 };
 
 use gristmill_fakes::{Fake, Received, Step, Transcript};
@@ -82,9 +83,15 @@ impl Serving {
         Self { child, address, home, lines }
     }
 
-    /// Waits for a line of its log with this word, and returns it.
+    /// Waits for a line of its log with this word, and returns what was logged up to it.
     pub fn says(&self, word: &str) -> String {
-        self.lines.iter().find(|line| line.contains(word)).expect("the log goes on")
+        let mut said = String::new();
+        while !said.contains(word) {
+            let line = self.lines.recv_timeout(Duration::from_secs(60));
+            said += &line.unwrap_or_else(|_| panic!("{word} is not in the log:\n{said}"));
+            said.push('\n');
+        }
+        said
     }
 
     /// A file below its home.
