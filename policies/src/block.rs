@@ -8,20 +8,25 @@
 //! Refused by name: unknown keys, a version range that is none, a date that is none, and a block
 //! without reason, evidence or end.
 
-use std::{cmp::Ordering, fs, path::Path};
+use std::{cmp::Ordering, fmt, fs, path::Path};
 
 use jiff::civil::Date;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::{PolicyError, keys, read};
 
 /// One known regression.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema)]
+#[schemars(title = "block", deny_unknown_fields)]
 pub struct Block {
     /// The file's name without `.toml`; refusals carry it.
+    #[schemars(skip)]
     pub id: String,
     /// Kind of the back-end, as its descriptor says it.
     pub backend: String,
     /// Versions it is about: those of the server behind a bridge, otherwise the back-end's own.
+    #[schemars(with = "String", extend("pattern" = Versions::PATTERN))]
     pub versions: Versions,
     /// Model family; none: every one.
     pub family: Option<String>,
@@ -34,6 +39,7 @@ pub struct Block {
     /// What shows it: a report's digest, or a public thread.
     pub evidence: String,
     /// The last day on which it applies.
+    #[schemars(with = "String", extend("pattern" = "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"))]
     pub expires: Date,
     /// Name of a live back-end that was tested to do it right and may answer instead, with the same
     /// model; none: the request is refused.
@@ -124,8 +130,12 @@ pub fn open(dir: &Path) -> Result<Vec<Block>, PolicyError> {
 /// Servers do not agree on what a version is: `0.6.3.post1`, `b4567`, `v0.5.1-rc2`. What is compared
 /// is the numbers between dots, a missing one being 0; a suffix that announces (`rc`, `alpha`, `beta`,
 /// `dev`, or after `-`) sorts before the bare version, any other after it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Versions(Vec<(Comparison, Version)>);
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Versions {
+    text: String,
+    bounds: Vec<(Comparison, Version)>,
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Comparison {
@@ -137,15 +147,44 @@ enum Comparison {
 }
 
 impl Versions {
+    /// What a range looks like, for schemas.
+    pub(crate) const PATTERN: &str =
+        "^ *(\\*|(<=|>=|<|>|=) *[A-Za-z]*[0-9][^,]*(, *(<=|>=|<|>|=) *[A-Za-z]*[0-9][^,]*)*) *$";
+
     /// Reads a range.
     ///
     /// # Errors
     /// What was expected and found.
     pub fn parse(text: &str) -> Result<Self, String> {
-        if text.trim() == "*" {
-            return Ok(Self(Vec::new()));
+        let bounds = match text.trim() {
+            "*" => Vec::new(),
+            text => text.split(',').map(str::trim).map(comparison).collect::<Result<_, _>>()?,
+        };
+        Ok(Self { text: text.trim().to_owned(), bounds })
+    }
+
+    /// How narrow it is: 0 every version, 1 a range, 2 one version.
+    pub(crate) fn narrowness(&self) -> u8 {
+        match self.bounds.as_slice() {
+            [] => 0,
+            bounds if bounds.iter().any(|(sign, _)| *sign == Comparison::Equal) => 2,
+            _ => 1,
         }
-        text.split(',').map(str::trim).map(comparison).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Whether a version may be in both. Between two different bounds there is always one.
+    pub(crate) fn overlap(&self, other: &Self) -> bool {
+        use Comparison::{AtLeast, AtMost, Equal, Less, More};
+        let bounds = || self.bounds.iter().chain(&other.bounds);
+        let lower = bounds().filter(|(sign, _)| matches!(sign, AtLeast | More | Equal));
+        lower.into_iter().all(|(low, from)| {
+            let upper = bounds().filter(|(sign, _)| matches!(sign, AtMost | Less | Equal));
+            upper.into_iter().all(|(high, to)| match from.order(to) {
+                Ordering::Less => true,
+                Ordering::Equal => *low != More && *high != Less,
+                Ordering::Greater => false,
+            })
+        })
     }
 
     /// Whether this version is in the range. One that cannot be read is: nothing shows that it is
@@ -153,7 +192,7 @@ impl Versions {
     #[must_use]
     pub fn hold(&self, version: &str) -> bool {
         let Some(version) = Version::read(version) else { return true };
-        self.0.iter().all(|(comparison, bound)| {
+        self.bounds.iter().all(|(comparison, bound)| {
             let order = version.order(bound);
             match comparison {
                 Comparison::Less => order == Ordering::Less,
@@ -163,6 +202,33 @@ impl Versions {
                 Comparison::More => order == Ordering::Greater,
             }
         })
+    }
+}
+
+impl Default for Versions {
+    /// Every version.
+    fn default() -> Self {
+        Self { text: "*".to_owned(), bounds: Vec::new() }
+    }
+}
+
+impl fmt::Display for Versions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl TryFrom<String> for Versions {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        Self::parse(&text)
+    }
+}
+
+impl From<Versions> for String {
+    fn from(versions: Versions) -> Self {
+        versions.text
     }
 }
 

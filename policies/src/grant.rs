@@ -3,15 +3,31 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use gristmill_ledger::Kind;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{keys, upstream::Upstream};
 
+/// The words of [`Kind`], for schemas.
+#[derive(JsonSchema)]
+#[schemars(rename = "Kind", rename_all = "kebab-case")]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(crate) enum KindWord {
+    /// Serves models.
+    Backend,
+    /// Defines a model family.
+    Family,
+    /// Tests a back-end.
+    Probe,
+}
+
 /// What a plugin may import and use.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[schemars(title = "grant")]
 pub struct Grant {
     /// Whom it is for.
+    #[schemars(with = "KindWord")]
     pub kind: Kind,
     /// Interfaces without version, as `gristmill:contract/engine`, or a whole package, as
     /// `wasi:io/*`. Interfaces that carry only types need no grant.
@@ -27,32 +43,44 @@ pub struct Grant {
 
 /// How much a plugin may use. Each limit that a guest hits ends its store with a fault named in
 /// `docs/contract.md`; only [`Limits::stores`] makes a caller wait its turn (`busy`).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Limits {
     /// MiB of linear memory of one store, all memories together.
+    #[schemars(range(min = 1, max = 256))]
     pub memory_mib: u32,
     /// Elements of one table.
+    #[schemars(range(min = 1, max = 100_000))]
     pub table_elements: u32,
     /// Core instances of one store.
+    #[schemars(range(min = 1, max = 32))]
     pub instances: u32,
     /// Live handles of one store: those of the guest and those the host holds for it.
+    #[schemars(range(min = 1, max = 100_000))]
     pub handles: u32,
     /// Bytes that one call may carry from the guest to the host, arguments or results.
+    #[schemars(range(min = 1, max = 268_435_456))]
     pub host_call_bytes: u32,
     /// Log records of one store.
+    #[schemars(range(min = 1, max = 100_000))]
     pub log_records: u32,
     /// Bytes of log messages and fields of one store.
+    #[schemars(range(min = 1, max = 16_777_216))]
     pub log_bytes: u32,
     /// Milliseconds of CPU time that one call may use.
+    #[schemars(range(min = 1, max = 600_000))]
     pub cpu_ms: u32,
     /// Milliseconds that one call may take, waiting included.
+    #[schemars(range(min = 1, max = 86_400_000))]
     pub call_ms: u64,
     /// Milliseconds that one answer may take from its start to its finish.
+    #[schemars(range(min = 1, max = 86_400_000))]
     pub generation_ms: u64,
     /// Events of one answer.
+    #[schemars(range(min = 1, max = 100_000_000))]
     pub answer_events: u32,
     /// Stores at the same time; one more is refused with `busy`.
+    #[schemars(range(min = 1, max = 256))]
     pub stores: u32,
 }
 
@@ -120,6 +148,24 @@ const BOUNDS: &[(&str, u64)] = &[
 ];
 
 impl Grant {
+    /// Whether it allows nothing that `other` does not: no import, server, network, method, path or
+    /// quota beyond it.
+    #[must_use]
+    pub fn within(&self, other: &Self) -> bool {
+        let limits = |grant: &Self| toml::Table::try_from(&grant.limits).unwrap_or_default();
+        let (own, others) = (limits(self), limits(other));
+        let number = |table: &toml::Table, name| table.get(name).and_then(toml::Value::as_integer);
+        self.kind == other.kind
+            && self
+                .imports
+                .iter()
+                .all(|import| other.imports.contains(import) || other.allows(import))
+            && BOUNDS.iter().all(|(name, _)| number(&own, *name) <= number(&others, *name))
+            && self.upstreams.iter().all(|(name, upstream)| {
+                other.upstream(name).is_some_and(|known| upstream.within(known))
+            })
+    }
+
     /// A grant of this kind that allows no import, with default limits; a family gets less.
     #[must_use]
     pub fn none(kind: Kind) -> Self {

@@ -1,5 +1,7 @@
 //! Grants: what a plugin may import, and how much of everything it may use. Blocks: known regressions
-//! of back-ends as data ([`block`]).
+//! of back-ends as data ([`block`]). Parameter policies: which controls of a generation are known to be
+//! good or bad where ([`parameter`], [`rules`]). Profiles: named sets of controls ([`profile`]).
+//! Approvals: how many people approve which change ([`approval`]).
 //!
 //! A grant is one file, `policies/grants/<name>.toml`. The grant of a plugin is the one with the
 //! plugin's name; a plugin without one gets the grant named like its kind (`family.toml`,
@@ -9,27 +11,38 @@
 //! not an interface, an upstream that says less than network, methods and paths, and a limit of zero or
 //! beyond what the host can enforce.
 
+pub mod approval;
 pub mod block;
+pub mod control;
+mod files;
 mod grant;
+pub mod judge;
 mod keys;
+pub mod parameter;
+pub mod profile;
+pub mod rules;
+pub mod schema;
 mod upstream;
 
 use std::{
     collections::BTreeMap,
     fs,
-    io::Read as _,
     path::{Path, PathBuf},
 };
 
+pub use approval::{Approvals, Change};
 pub use block::Block;
+pub use control::{Asked, Control, Setting};
+use files::read;
 pub use grant::{Grant, Limits};
 pub use gristmill_ledger::Kind;
+pub use judge::{Judgement, Outcome, Refusal, Verdict};
+pub use parameter::ParameterPolicy;
+pub use profile::Profile;
+pub use rules::{Rules, Subject};
 pub use upstream::{METHODS, Network, Upstream, is_plain_path};
 
-/// A grant or a block is a page of text; a longer file is not one.
-const MAX_GRANT_BYTES: u64 = 64 << 10;
-
-/// Why grants were not read.
+/// Why policies were not read. Nothing of a folder that fails is used.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
     /// A file or folder could not be read.
@@ -56,6 +69,40 @@ pub enum PolicyError {
         /// What was expected and found.
         reason: String,
     },
+    /// A file is not what its folder says: a parameter policy, a profile, approval rules.
+    #[error("{path}: {reason}")]
+    InvalidFile {
+        /// Its folder, or for approvals the file's own name.
+        folder: &'static str,
+        /// Which file.
+        path: PathBuf,
+        /// What was expected and found.
+        reason: String,
+    },
+    /// Two files are equally specific for the same request.
+    #[error("{path}: {reason}")]
+    Ambiguous {
+        /// Their folder.
+        path: PathBuf,
+        /// Which two.
+        reason: String,
+    },
+    /// A file or folder that would not be kept to.
+    #[error("{path}: {reason}")]
+    Unknown {
+        /// Which.
+        path: PathBuf,
+        /// What is known.
+        reason: String,
+    },
+    /// A file is no page of text.
+    #[error("{path}: longer than {most} bytes; that is no policy")]
+    TooLong {
+        /// Which.
+        path: PathBuf,
+        /// The most it may have.
+        most: u64,
+    },
     /// No grant is meant for this plugin.
     #[error("no grant for the {kind} {name}: write policies/grants/{name}.toml")]
     Missing {
@@ -74,6 +121,12 @@ impl PolicyError {
             Self::Io { .. } => "policy-unreadable",
             Self::Invalid { .. } => "invalid-grant",
             Self::InvalidBlock { .. } => "invalid-block",
+            Self::InvalidFile { folder: "profiles", .. } => "invalid-profile",
+            Self::InvalidFile { folder: "approvals", .. } => "invalid-approval",
+            Self::InvalidFile { .. } => "invalid-policy",
+            Self::Ambiguous { .. } => "ambiguous-policy",
+            Self::Unknown { .. } => "unknown-policy",
+            Self::TooLong { .. } => "policy-unreadable",
             Self::Missing { .. } => "no-grant",
         }
     }
@@ -139,20 +192,4 @@ impl Policies {
     pub fn grants(&self) -> impl Iterator<Item = (&str, &Grant)> {
         self.grants.iter().map(|(name, grant)| (name.as_str(), grant))
     }
-}
-
-fn read(path: &Path) -> Result<String, PolicyError> {
-    let io = |source| PolicyError::Io { path: path.to_owned(), source };
-    let mut text = String::new();
-    let file = fs::File::open(path).map_err(io)?;
-    file.take(MAX_GRANT_BYTES + 1).read_to_string(&mut text).map_err(io)?;
-    if text.len() as u64 > MAX_GRANT_BYTES {
-        return Err(PolicyError::Invalid {
-            path: path.to_owned(),
-            reason: format!(
-                "longer than {MAX_GRANT_BYTES} bytes; that is neither a grant nor a block"
-            ),
-        });
-    }
-    Ok(text)
 }

@@ -5,12 +5,15 @@
 //! Refused: an entry that names no network, method or path, and a path pattern that is neither exact
 //! nor a folder with `*` at its end.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::keys;
 
 /// A part of the network that an address belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Network {
     /// This machine: 127.0.0.0/8 and ::1.
@@ -34,27 +37,34 @@ impl Network {
 }
 
 /// The use of one named server.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Upstream {
     /// Networks in which the server's addresses, every one of them, must lie.
+    #[schemars(length(min = 1))]
     pub network: Vec<Network>,
     /// Methods, in capitals.
+    #[schemars(length(min = 1), inner(regex(pattern = "^(GET|POST|PUT|PATCH|DELETE|HEAD)$")))]
     pub methods: Vec<String>,
     /// Paths below the configured address, without query: exact, or all that begins with what is
     /// before a final `/*`.
+    #[schemars(length(min = 1), inner(regex(pattern = "^/")))]
     pub paths: Vec<String>,
     /// Bytes of one request's body.
     #[serde(default = "request_bytes")]
+    #[schemars(range(min = 1, max = 1_073_741_824u64))]
     pub request_bytes: u64,
     /// Bytes of one answer's body.
     #[serde(default = "response_bytes")]
+    #[schemars(range(min = 1, max = 68_719_476_736u64))]
     pub response_bytes: u64,
     /// Bytes of one line or event of an answer.
     #[serde(default = "frame_bytes")]
+    #[schemars(range(min = 1, max = 268_435_456u64))]
     pub frame_bytes: u64,
     /// Exchanges at the same time; one more is refused with `busy`.
     #[serde(default = "exchanges")]
+    #[schemars(range(min = 1, max = 4_096u64))]
     pub exchanges: u32,
     /// Whether every request may be made twice, as where the server only reads and computes. Only
     /// then, and with an idempotent method, does a request go over a connection that waited, and once
@@ -121,6 +131,25 @@ impl Upstream {
             Some(folder) => path.len() > folder.len() && path.starts_with(folder),
             None => path == pattern,
         })
+    }
+
+    /// Whether it allows nothing that `other` does not.
+    pub(crate) fn within(&self, other: &Self) -> bool {
+        let paths = |path: &String| match path.strip_suffix('*') {
+            None => other.allows_path(path),
+            Some(folder) => other
+                .paths
+                .iter()
+                .any(|wide| wide.strip_suffix('*').is_some_and(|wide| folder.starts_with(wide))),
+        };
+        self.network.iter().all(|network| other.network.contains(network))
+            && self.methods.iter().all(|method| other.allows_method(method))
+            && self.paths.iter().all(paths)
+            && self.request_bytes <= other.request_bytes
+            && self.response_bytes <= other.response_bytes
+            && self.frame_bytes <= other.frame_bytes
+            && self.exchanges <= other.exchanges
+            && (!self.repeatable || other.repeatable)
     }
 
     /// Reads one `[upstreams.NAME]`.

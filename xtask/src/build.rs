@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! target/dist/bin/gristmill
-//! target/dist/share/gristmill/{plugins/*.wasm, ledger/pins/*.toml, policies/grants/*.toml}
+//! target/dist/share/gristmill/{plugins/*.wasm, ledger/pins/*.toml, policies/*}
 //! ```
 //!
-//! and beside pins and grants the rest of the ledger and what there is of blocks.
+//! and beside pins and grants the rest of the ledger and of the policies.
 //!
 //! The pins in `ledger/` are the reviewed ones. The build of a component is reproducible for one
 //! compiler version; another compiler gives other bytes, so `dist` then pins what was built here in
@@ -50,9 +50,11 @@ pub(crate) fn dist(optimised: bool) -> Result<PathBuf> {
             fs::remove_dir_all(&target)?;
         }
     }
-    for folder in ["policies/grants", "policies/blocks"] {
-        copy_folder(&root().join(folder), &share.join(folder))?;
+    for folder in ["grants", "blocks", "parameters", "profiles", "schema"] {
+        let folder = Path::new("policies").join(folder);
+        copy_folder(&root().join(&folder), &share.join(&folder))?;
     }
+    fs::copy(root().join("policies/approvals.toml"), share.join("policies/approvals.toml"))?;
     ledger::copy(&root().join("ledger"), &share.join("ledger"))?;
     for component in &built {
         let name = component.file_name().context("a component has a name")?;

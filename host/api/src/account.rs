@@ -14,7 +14,7 @@ use gristmill_core::{
     event::{Event, Usage},
 };
 
-use crate::{keys::Caller, metrics::Metrics};
+use crate::{keys::Caller, metrics::Metrics, policy::Told};
 
 /// One request's account.
 #[derive(Debug)]
@@ -23,6 +23,8 @@ pub struct Account {
     pub id: String,
     /// The matched route, or `other`.
     pub route: String,
+    /// The profile that the caller selects, if it does.
+    pub profile: Option<String>,
     /// When its head had been read.
     pub started: Instant,
     metrics: Arc<Metrics>,
@@ -37,6 +39,7 @@ struct Facts {
     usage: Usage,
     first_token: Option<Duration>,
     failure: Option<String>,
+    told: Option<Told>,
     /// A stream is under way; dropped now, its client is gone.
     open: bool,
 }
@@ -44,8 +47,14 @@ struct Facts {
 impl Account {
     /// The account of a request that just came in.
     #[must_use]
-    pub fn open(id: String, route: String, metrics: Arc<Metrics>) -> Arc<Self> {
-        Arc::new(Self { id, route, started: Instant::now(), metrics, facts: Mutex::default() })
+    pub fn open(
+        id: String,
+        route: String,
+        profile: Option<String>,
+        metrics: Arc<Metrics>,
+    ) -> Arc<Self> {
+        let started = Instant::now();
+        Arc::new(Self { id, route, profile, started, metrics, facts: Mutex::default() })
     }
 
     fn facts(&self) -> MutexGuard<'_, Facts> {
@@ -71,6 +80,17 @@ impl Account {
     /// The request was for this model, by canonical id.
     pub fn model(&self, model: &str) {
         self.facts().model = Some(model.to_owned());
+    }
+
+    /// Policies or profiles had something to say; of several choices the first counts, as they are
+    /// all asked for alike.
+    pub(crate) fn tell(&self, told: Told) {
+        self.facts().told.get_or_insert(told);
+    }
+
+    /// What policies and profiles had to say.
+    pub(crate) fn told(&self) -> Option<Told> {
+        self.facts().told.clone()
     }
 
     /// The body is a stream that [`Account::close`] will end.

@@ -17,7 +17,13 @@ use gristmill_core::{Code, Error, Result, event::Event, request::Request};
 use gristmill_router::{Answer, KeepAlive, Plan, Provenance};
 use serde_json::Value;
 
-use crate::{account::Account, collect::Collect, error::Failure, state::AppState};
+use crate::{
+    account::Account,
+    collect::Collect,
+    error::Failure,
+    policy::{self, Names},
+    state::AppState,
+};
 
 /// Most events taken from an answer at a time.
 const BATCH: u32 = 64;
@@ -73,12 +79,14 @@ impl Driver {
         requests: Vec<Request>,
     ) -> Self {
         account.model(&plan.provenance().model);
+        let mut waiting = VecDeque::from(requests);
+        policy::select(&account, &mut waiting);
         Self {
             state,
             account,
             plan,
             keep,
-            waiting: requests.into(),
+            waiting,
             running: None,
             choice: 0,
             finished: false,
@@ -111,7 +119,10 @@ impl Driver {
             if self.running.is_none() {
                 let Some(request) = self.waiting.pop_front() else { return Ok(None) };
                 let router = Arc::clone(&self.state.router);
-                let answer = router.generate(&self.plan, request, self.keep).await?;
+                let names = Names::of(&self.account.route, &request);
+                let begun = router.generate(&self.plan, request, self.keep).await;
+                let answer = begun.map_err(|error| names.failed(&self.account, error))?;
+                names.judged(&self.account, answer.judgement());
                 // Further choices come from whoever gave the first.
                 self.plan = answer.plan().clone();
                 self.running = Some(answer);
@@ -279,7 +290,7 @@ pub fn name_unreachable(response: &mut Response, state: &AppState) {
 }
 
 /// Visible ASCII as it is, everything else as `%XX`.
-fn header_value(text: &str) -> HeaderValue {
+pub(crate) fn header_value(text: &str) -> HeaderValue {
     let mut value = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {

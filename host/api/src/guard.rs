@@ -35,6 +35,7 @@ use crate::{
     error::{Dialect, Failure},
     ids,
     keys::{Caller, Who, limit::Place},
+    policy,
     state::AppState,
 };
 
@@ -46,6 +47,7 @@ static API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
 const EXPOSED: &str = "x-request-id, request-id, x-gristmill-model, x-gristmill-backend, x-gristmill-digest, \
                        x-gristmill-generation, x-gristmill-unused, x-gristmill-unreachable, \
+                       x-gristmill-policy, x-gristmill-policy-detail, x-gristmill-profile, \
                        x-gristmill-error, retry-after";
 
 /// The one middleware.
@@ -61,7 +63,8 @@ pub async fn guard(State(state): State<AppState>, mut request: Request, next: Ne
         .get::<MatchedPath>()
         .map_or_else(|| "other".to_owned(), |path| path.as_str().to_owned());
     let needs = endpoint::access(&route);
-    let account = Account::open(id, route, Arc::clone(&state.metrics));
+    let profile = text(request.headers(), &policy::PROFILE).map(str::to_owned);
+    let account = Account::open(id, route, profile, Arc::clone(&state.metrics));
     request.extensions_mut().insert(Arc::clone(&account));
 
     let mut origin = request.headers().get(ORIGIN).cloned();
@@ -206,6 +209,9 @@ fn finish(
         }
     }
     account.status(response.status().as_u16());
+    if let Some(told) = account.told() {
+        told.name(&mut response);
+    }
     let headers = response.headers_mut();
     if let Ok(id) = HeaderValue::from_str(&account.id) {
         if dialect == Dialect::Anthropic {

@@ -35,6 +35,7 @@ pub mod metrics;
 pub mod models;
 pub mod ollama;
 pub mod openai;
+pub mod policy;
 pub mod rerank;
 pub mod responses;
 pub mod server;

@@ -9,7 +9,7 @@ use crate::{
     backends::Server,
     bench,
     compose::Places,
-    conformance, keys, ledger, models, plugin, run, serve,
+    conformance, keys, ledger, models, plugin, policy, run, serve,
     settings::{SETTINGS, Settings, commented_file},
 };
 
@@ -84,6 +84,9 @@ enum Command {
     /// What is in force, and every change of it: pin, qualify, sign, promote, roll back, verify
     #[command(subcommand)]
     Ledger(ledger::Command),
+    /// Check policies, and print the schemas of their files
+    #[command(subcommand)]
+    Policy(policy::Command),
     /// Test what back-ends claim
     #[command(subcommand)]
     Conformance(conformance::Command),
@@ -142,6 +145,7 @@ pub(crate) fn main() -> Result<()> {
         Command::Show { model, program } => models::show(&settings, &places, &model, program),
         Command::Rm { model } => models::remove(&places, &model),
         Command::Key(command) => keys::keys(&places, command),
+        Command::Policy(command) => policy::policy(&places, command),
         Command::Plugin(command) => plugin::plugin(&places, command),
         Command::Ledger(command) => ledger::ledger(&settings, &places, command),
         Command::Conformance(command) => conformance::conformance(&settings, &places, command),

@@ -13,7 +13,7 @@ use gristmill_engine::{Engine, EngineConfig, cache::KvTypes, runtime::Runtime as
 use gristmill_kernels::{Pool, Quant, isa};
 use gristmill_ledger::{Kind, Ledger, Pin, evidence::Evidence, log::LOG};
 use gristmill_models::store::Store;
-use gristmill_policies::{Grant, Policies};
+use gristmill_policies::{Grant, Policies, Rules};
 use gristmill_router::{
     Engines, KeepAlive, KeepConfig, Known, Limits, Router, RouterConfig, Source,
 };
@@ -30,7 +30,7 @@ pub(crate) struct Places {
     pub(crate) plugins: PathBuf,
     /// Pins.
     pub(crate) ledger: PathBuf,
-    /// Grants.
+    /// Grants, blocks, parameter policies, profiles, approval rules.
     pub(crate) policies: PathBuf,
     /// What is remembered of the ledger outside its folder; none where this user has no data folder.
     pub(crate) ledger_state: Option<PathBuf>,
@@ -119,7 +119,8 @@ pub(crate) async fn compose_of(
         Arc::new(Catalogue(store)),
         Arc::new(Engines(vec![engine.clone()])),
     )
-    .with_known(known(places)?);
+    .with_known(known(places)?)
+    .with_rules(rules(places)?);
     let configured = Configured::new(settings, engine.clone())?;
     install(&plugins, &router, &configured).await?;
 
@@ -135,7 +136,13 @@ fn known(places: &Places) -> Result<Known> {
     Ok(Known::new(blocks, hardware(), Evidence::open(&places.ledger)?))
 }
 
-/// The words for this host that blocks may name.
+/// Parameter policies and profiles, as they lie in the folder now.
+pub(crate) fn rules(places: &Places) -> Result<Rules> {
+    Rules::open(&places.policies, hardware())
+        .map_err(|error| anyhow!("policies refused ({}): {error}", error.code()))
+}
+
+/// The words for this host that blocks and policies may name, the most general first.
 pub(crate) fn hardware() -> Vec<String> {
     let mut hardware = vec![env::consts::ARCH.to_owned()];
     hardware.extend(isa::report().offered.up_to().map(|isa| isa.name().to_owned()));

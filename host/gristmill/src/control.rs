@@ -20,7 +20,7 @@ use gristmill_ledger::{
     self as ledger, Audit, Date, Ledger, LedgerError, Pin, contract, evidence::Evidence,
     log::Chain, source::Folder, upstream,
 };
-use gristmill_policies::{Policies, block};
+use gristmill_policies::{Approvals, Policies, Rules, block};
 use gristmill_router::{Rollout, Trial as RouterTrial};
 use jiff::{Timestamp, tz::TimeZone};
 use serde_json::Value;
@@ -122,7 +122,9 @@ fn audited(places: &Places, deep: bool) -> (ledger::Report, Vec<Problem>) {
 fn policy_problems(places: &Places) -> Vec<Problem> {
     let grants = Policies::open(&places.policies).err();
     let blocks = block::open(&places.policies).err();
-    let policies = grants.into_iter().chain(blocks);
+    let rules = Rules::open(&places.policies, hardware()).err();
+    let approvals = Approvals::open(&places.policies).err();
+    let policies = grants.into_iter().chain(blocks).chain(rules).chain(approvals);
     policies.map(|error| problem("policies", error.code(), error)).collect()
 }
 

@@ -12,6 +12,7 @@ mod keys;
 mod ledger;
 mod models;
 mod plugin;
+mod policy;
 mod progress;
 mod promote;
 mod qualify;

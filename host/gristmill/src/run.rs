@@ -118,6 +118,9 @@ async fn answer(router: &Router, arguments: &Arguments, messages: &mut Vec<Messa
     let mut usage = Usage::default();
     let mut timings = Timings::default();
     let mut running = router.generate(&plan, request, None).await?;
+    for verdict in &running.judgement().verdicts {
+        eprintln!("policy: {}", verdict.told(verdict.control.as_str()));
+    }
     let mut out = std::io::stdout();
     while let Some(events) = running.next(16).await? {
         for event in events {

@@ -9,12 +9,13 @@ use gristmill_api::{
 };
 use tokio::{
     net::TcpListener,
-    signal::unix::{SignalKind, signal},
+    signal::unix::{Signal, SignalKind, signal},
 };
 
 use crate::{
     compose::{Places, compose, runtime},
     control::HostControl,
+    policy,
     promote::Promoter,
     settings::Settings,
     watch::watch,
@@ -54,6 +55,7 @@ pub(crate) fn serve(settings: &Settings, places: &Places) -> Result<()> {
         let router = Arc::clone(&composed.router);
         let promoter = Arc::new(Promoter::new(places, composed));
         watch(&promoter)?;
+        tokio::spawn(policy::reread(Arc::clone(&router), places.clone(), hangups()?));
         let control = Arc::new(HostControl::new(settings, promoter));
         let app = app(AppState::with_control(config, router, control));
         tracing::info!("listening on http://{address}");
@@ -61,6 +63,11 @@ pub(crate) fn serve(settings: &Settings, places: &Places) -> Result<()> {
         tracing::info!("stopped");
         Ok(())
     })
+}
+
+/// SIGHUP, by which an operator has files read again.
+fn hangups() -> Result<Signal> {
+    Ok(signal(SignalKind::hangup())?)
 }
 
 /// Done at the first signal to stop.

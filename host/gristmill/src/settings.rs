@@ -81,7 +81,7 @@ settings! {
     paths.plugins: Text = "", "Where component files lie. Unset: share/gristmill/plugins beside the binary.";
     paths.ledger: Text = "", "The ledger with the pins. Unset: share/gristmill/ledger beside the binary.";
     paths.keys: Text = "", "The file of the keys. Unset: keys.toml in the user's data folder.";
-    paths.policies: Text = "", "The grants. Unset: share/gristmill/policies beside the binary.";
+    paths.policies: Text = "", "Grants, blocks, parameter policies, profiles, approval rules. Unset: share/gristmill/policies beside the binary.";
     engine.threads: Count = "", "Threads that compute. Unset: what the machine, its affinity and its quota allow.";
     engine.pin: Flag = "true", "Whether each computing thread stays on one processor.";
     engine.context: Count = "", "Longest context of one answer, in tokens. Unset: what the model was trained for.";

@@ -2,8 +2,9 @@
 //!
 //! Owns: which back-ends are live ([`live`]) and in which generation ([`generation`]), how one takes
 //! another's place ([`swap`]), what a name means ([`name`]), which back-end gets a request
-//! ([`route`]), what is known against one ([`blocks`]), how many wait for it ([`queue`]), and how long
-//! a model stays in memory afterwards ([`keep`]). Knows model storage and memory only through [`Models`] and
+//! ([`route`]), what is known against one ([`blocks`]), which of its
+//! controls go on ([`policy`]), how many wait for it ([`queue`]), and how long a model stays in memory
+//! afterwards ([`keep`]). Knows model storage and memory only through [`Models`] and
 //! [`Residency`].
 //!
 //! Refuses: an unknown name (nothing is ever substituted), a request whose needs the back-end or the
@@ -18,6 +19,7 @@ pub mod keep;
 pub mod live;
 pub mod models;
 pub mod name;
+pub mod policy;
 pub mod queue;
 pub mod route;
 pub mod swap;
@@ -28,6 +30,7 @@ pub use generation::Generation;
 pub use keep::{KeepAlive, KeepConfig};
 pub use live::{Limits, Source};
 pub use models::{Card, Engines, Models, NoModels, NoResidency, Progress, Record, Residency, Step};
+pub use policy::Policy;
 pub use route::{
     Answer, Answered, Check, Condition, Considered, Explanation, Load, Plan, Provenance, Resident,
     Router, RouterConfig,

@@ -11,6 +11,7 @@ use crate::{
     live::{Backends, Slot, Source},
     models::{Models, Record, Residency},
     name,
+    policy::Policy,
     swap::Strikes,
 };
 
@@ -46,6 +47,7 @@ pub struct Router {
     residency: Arc<dyn Residency>,
     keeper: Keeper,
     known: Known,
+    pub(crate) policy: Policy,
 }
 
 impl Router {
@@ -58,7 +60,8 @@ impl Router {
     ) -> Self {
         let keeper = Keeper::new(Arc::clone(&residency), config.keep);
         let backends = Arc::new(Backends::new(config.strikes));
-        Self { backends, models, residency, keeper, known: Known::default() }
+        let (known, policy) = (Known::default(), Policy::default());
+        Self { backends, models, residency, keeper, known, policy }
     }
 
     /// The same router, which keeps to these blocks and this evidence.

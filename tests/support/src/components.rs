@@ -47,12 +47,14 @@ pub fn components() -> Result<PathBuf> {
 /// When the components do not build, or the binary refuses to pin one.
 pub fn share(binary: &Path, folder: &Path) -> Result<Vec<(&'static str, PathBuf)>> {
     let built = components()?;
-    let (plugins, grants) = (folder.join("plugins"), folder.join("policies/grants"));
+    let plugins = folder.join("plugins");
     fs::create_dir_all(&plugins)?;
-    fs::create_dir_all(&grants)?;
-    for entry in fs::read_dir(root().join("policies/grants"))? {
-        let entry = entry?;
-        fs::copy(entry.path(), grants.join(entry.file_name()))?;
+    for kind in ["policies/grants", "policies/parameters", "policies/profiles"] {
+        fs::create_dir_all(folder.join(kind))?;
+        for entry in fs::read_dir(root().join(kind))? {
+            let entry = entry?;
+            fs::copy(entry.path(), folder.join(kind).join(entry.file_name()))?;
+        }
     }
     let mut files = Vec::new();
     for entry in fs::read_dir(built)? {

@@ -10,7 +10,7 @@ use gristmill_core::{
         Constraint, EmbedRequest, Message, Part, Prompt, Reasoning, Request, Role, Tool, ToolCall,
     },
 };
-use gristmill_router::KeepAlive;
+use gristmill_router::{KeepAlive, policy};
 use serde_json::Value;
 
 use crate::{
@@ -282,6 +282,9 @@ fn options(fields: &mut Fields, request: &mut Request) -> Result<Vec<String>> {
         .filter(|&count| count > 0);
     request.context = options.count("num_ctx", 0..=u32::MAX)?.filter(|&context| context > 0);
     request.stop = options.stops("stop", 64)?;
+    // A policy may have something against them all the same.
+    let how = HOW.iter().filter(|option| options.has(option));
+    request.extras.extend(how.map(|option| (format!("{}{option}", policy::OPTION), String::new())));
     let unused = options.without_effect(&HOW);
     let left = options.left();
     if let Some(first) = left.first() {

@@ -8,12 +8,14 @@ use gristmill_core::{
     Error, Result,
     request::{Constraint, Prompt, Reasoning, Request, Tool, ToolChoice},
 };
+use gristmill_router::policy::Control;
 use serde_json::Value;
 
 use super::{constraint, messages};
 use crate::{
     fields::{Fields, kind, nothing_left, refused, wrong},
     ollama::decode::tools,
+    policy::named,
 };
 
 /// Fields of account keeping, caching and transport: the answer is the same with or without them.
@@ -31,6 +33,8 @@ pub const HARMLESS: [&str; 9] = [
 
 /// How much to think, besides not at all.
 pub const LEVELS: [&str; 6] = ["minimal", "low", "medium", "high", "xhigh", "max"];
+/// The newer name of `max_tokens`.
+const NEWER: &str = "max_completion_tokens";
 /// Most choices of one request, over all its prompts.
 const MOST_CHOICES: usize = 128;
 /// Most stop strings.
@@ -100,6 +104,9 @@ pub fn chat(body: Value, id: &str) -> Result<Call> {
     request.parallel_tool_calls = fields.flag("parallel_tool_calls")?;
     request.constraint = response_format(&mut fields)?;
     request.reasoning = reasoning(&mut fields)?;
+    if fields.has(NEWER) {
+        request.extras.push(named(Control::NumPredict, NEWER));
+    }
     request.max_tokens = max_tokens(&mut fields)?;
     let top = fields.count("top_logprobs", 0..=20)?;
     request.logprobs = match (fields.flag("logprobs")?.unwrap_or(false), top) {
@@ -283,7 +290,7 @@ fn choices(requests: Vec<Request>, count: usize) -> Vec<Request> {
 }
 
 fn max_tokens(fields: &mut Fields) -> Result<Option<u32>> {
-    let newer = fields.count("max_completion_tokens", 1..=u32::MAX)?;
+    let newer = fields.count(NEWER, 1..=u32::MAX)?;
     let older = fields.count("max_tokens", 1..=u32::MAX)?;
     match (newer, older) {
         (Some(newer), Some(older)) if newer != older => {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use gristmill_core::{Result, event::Event};
+use gristmill_policies::Judgement;
 use gristmill_sandbox::backend::Generation as Running;
 
 use super::{Plan, Provenance};
@@ -18,6 +19,7 @@ pub struct Answer {
     queued: Duration,
     plan: Plan,
     provenance: Provenance,
+    judgement: Judgement,
 }
 
 /// What a request holds from the queue to its end. Dropped in this order.
@@ -37,7 +39,19 @@ impl Answer {
         let queued = held.permit.waited();
         let provenance = plan.provenance();
         let (running, turn, held) = (Some(running), Some(turn), Some(held));
-        Self { running, turn, held, tap, queued, plan, provenance }
+        let judgement = Judgement::default();
+        Self { running, turn, held, tap, queued, plan, provenance, judgement }
+    }
+
+    /// The same answer, to a request that was judged like this.
+    pub(super) fn judged(self, judgement: Judgement) -> Self {
+        Self { judgement, ..self }
+    }
+
+    /// What policies and profiles did to the request.
+    #[must_use]
+    pub fn judgement(&self) -> &Judgement {
+        &self.judgement
     }
 
     /// Who answers.

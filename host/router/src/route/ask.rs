@@ -19,7 +19,7 @@ use crate::{
     blocks,
     keep::{KeepAlive, Lease},
     live::Source,
-    name,
+    name, policy,
     swap::{guard::blames, life::drained, shadow},
     turn::Turn,
 };
@@ -45,7 +45,7 @@ impl Router {
     /// by what is live.
     ///
     /// # Errors
-    /// As [`Plan::check`]; `blocked`; `busy`; `drained` for a settled plan whose generation's time is
+    /// As [`Plan::check`]; `blocked`, by a block or a parameter policy; `busy`; `drained` for a settled plan whose generation's time is
     /// over; the back-end's own error.
     pub async fn generate(
         &self,
@@ -58,6 +58,7 @@ impl Router {
         let check = |plan: &Plan| plan.check(&request);
         let Ready { mut plan, mut turn, held } =
             self.ready(plan, Some(&request.id), &needs, keep, check).await?;
+        let judgement = self.policy.apply(&plan.generation, &plan.info, &mut request).await?;
         request.model.clone_from(&plan.info.id);
 
         let on_trial = plan.slot.lineup().candidate(turn.generation()).is_some();
@@ -80,7 +81,7 @@ impl Router {
             let lease = self.lease(&plan, None);
             shadow::run(&self.backends, &plan.slot, place, request, lease)
         });
-        Ok(Answer::new(running, turn, held, tap, plan))
+        Ok(Answer::new(running, turn, held, tap, plan).judged(judgement))
     }
 
     /// One vector per text.
@@ -144,6 +145,7 @@ impl Router {
     /// the engine's own error.
     pub async fn prompt(&self, plan: &Plan, mut request: Request) -> Result<(Vec<u32>, String)> {
         plan.check(&request)?;
+        policy::clean(&mut request);
         request.model.clone_from(&plan.info.id);
         let Some(_lease) = self.lease(plan, None) else {
             return Err(Error::unsupported(format!(

@@ -1,0 +1,250 @@
+//! Policies end to end: the shipped one for Gemma 4 in front of a fake Ollama, files that change while
+//! the host serves, and files that keep it from starting.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests may fail loudly"
+)]
+
+mod support;
+
+use std::{collections::BTreeMap, fs, path::Path, process::Command};
+
+use gristmill_fakes::{Fake, Received, Step, Transcript};
+use gristmill_testing::components;
+use serde_json::{Value, json};
+use support::{ALONE, BINARY, Serving, backend};
+
+/// An Ollama with a Gemma 4 and a Llama.
+async fn ollama() -> Fake {
+    let json = |body: &str| {
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json";
+        let wire = format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        vec![Step::Send(wire.into_bytes())]
+    };
+    Fake::start(move |request: &Received| match request.target.as_str() {
+        "GET /api/version" => json(r#"{"version":"0.12.0"}"#),
+        "GET /api/tags" => json(
+            r#"{"models":[{"name":"gemma4:e4b","details":{"family":"gemma4"}},
+                {"name":"llama3","details":{"family":"llama"}}]}"#,
+        ),
+        "POST /api/show" => json(r#"{"capabilities":["completion"]}"#),
+        _ => Transcript::named("ollama", "chat-text").steps(),
+    })
+    .await
+}
+
+/// What the server was asked to generate the last time.
+fn asked(fake: &Fake) -> Value {
+    let all = fake.received();
+    let last = all.iter().rfind(|request| request.target == "POST /api/chat").unwrap();
+    serde_json::from_str(last.text()).unwrap()
+}
+
+fn chats(fake: &Fake) -> usize {
+    fake.received().iter().filter(|request| request.target == "POST /api/chat").count()
+}
+
+fn chat(model: &str, stream: bool, more: Value) -> String {
+    let mut body = json!({ "model": model, "stream": stream,
+        "messages": [{ "role": "user", "content": "hi" }] });
+    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    body.to_string()
+}
+
+fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+    head.lines().find_map(|line| line.strip_prefix(&format!("{name}: ")))
+}
+
+/// The profile that was measured to be slow, with the three controls that are known to be good.
+fn old_profile() -> Value {
+    json!({ "options": {
+        "temperature": 1.0, "top_k": 64, "top_p": 0.95, "num_ctx": 32768, "num_predict": 512,
+        "num_thread": 32, "repeat_penalty": 1.1, "repeat_last_n": 64, "seed": 7, "stop": ["END"] } })
+}
+
+const TOLD: &str = "stripped options.repeat_penalty (unverified); stripped options.repeat_last_n (unverified); \
+    stripped options.seed (unverified); stripped options.num_predict (unverified); \
+    stripped options.num_ctx (override-unverified); stripped options.stop (unverified); \
+    stripped options.num_thread (unverified)";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn gemma_4_behind_ollama_is_asked_for_what_is_permitted_and_the_answer_says_the_rest() {
+    let fake = ollama().await;
+    let serving =
+        Serving::start(&format!("{ALONE}{}", backend("big", "ollama", &fake.url())), false);
+    let minimal = json!({ "temperature": 1, "top_k": 64, "top_p": 0.95 });
+    let same = |found: &Value, wanted: &Value| {
+        let numbers = |value: &Value| {
+            let object = value.as_object().unwrap().iter();
+            let number = |value: &Value| (value.as_f64().unwrap() as f32).to_string();
+            object.map(|(key, value)| (key.clone(), number(value))).collect::<BTreeMap<_, _>>()
+        };
+        assert_eq!(numbers(found), numbers(wanted));
+    };
+
+    for stream in [false, true] {
+        let (head, body) =
+            serving.answer("/api/chat", "", &chat("gemma4:e4b", stream, old_profile()));
+        assert!(head.contains(" 200 "), "{head}\n{body}");
+        assert_eq!(header(&head, "x-gristmill-policy"), Some("gemma4-ollama-minimal"));
+        assert_eq!(header(&head, "x-gristmill-policy-detail"), Some(TOLD));
+        let sent = asked(&fake);
+        same(&sent["options"], &minimal);
+        let keys: Vec<_> = sent.as_object().unwrap().keys().collect();
+        assert_eq!(keys, ["model", "messages", "options", "truncate", "shift", "stream"]);
+    }
+
+    // Nothing asked: nothing injected, by policy or profile.
+    let (head, _) = serving.answer("/api/chat", "", &chat("gemma4:e4b", false, json!({})));
+    assert_eq!(header(&head, "x-gristmill-policy"), Some("gemma4-ollama-minimal"));
+    assert_eq!(header(&head, "x-gristmill-policy-detail"), None);
+    assert!(asked(&fake).get("options").is_none(), "{}", asked(&fake));
+
+    // The same in another dialect's words; another value than the known-good one goes on and is told.
+    let more = json!({ "max_tokens": 9, "temperature": 0.2, "min_p": 0.1 });
+    let (head, _) = serving.answer("/v1/chat/completions", "", &chat("gemma4:e4b", false, more));
+    let told = "passed temperature (known-good is 1); stripped min_p (unverified); stripped max_tokens (unverified)";
+    assert_eq!(header(&head, "x-gristmill-policy-detail"), Some(told));
+    same(&asked(&fake)["options"], &json!({ "temperature": 0.2 }));
+
+    // The profile, asked for by name.
+    let select = "x-gristmill-profile: gemma4-minimal\r\n";
+    let (head, _) = serving.answer("/api/chat", select, &chat("gemma4:e4b", false, json!({})));
+    assert_eq!(header(&head, "x-gristmill-profile"), Some("gemma4-minimal"));
+    same(&asked(&fake)["options"], &minimal);
+
+    // Another family has no policy; the bridge itself then does not take a context that nobody verified.
+    let before = chats(&fake);
+    let (head, body) = serving.answer("/api/chat", "", &chat("llama3", false, old_profile()));
+    assert_eq!(header(&head, "x-gristmill-error"), Some("unsupported"), "{head}");
+    assert!(body.contains("context") && header(&head, "x-gristmill-policy").is_none(), "{body}");
+    assert_eq!(chats(&fake), before);
+}
+
+/// Tells a running host to read its files again.
+fn hang_up(serving: &Serving) {
+    let pid = serving.child.id().to_string();
+    assert!(Command::new("kill").args(["-HUP", &pid]).status().unwrap().success());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn files_are_read_again_at_a_signal_and_a_broken_one_changes_nothing() {
+    let fake = ollama().await;
+    let serving =
+        Serving::start(&format!("{ALONE}{}", backend("big", "ollama", &fake.url())), false);
+    let file = serving.path("policies/parameters/gemma4-ollama-minimal.toml");
+    let shipped = fs::read_to_string(&file).unwrap();
+    let ask = || {
+        let body = chat("gemma4:e4b", false, json!({ "options": { "num_ctx": 4096 } }));
+        serving.answer("/api/chat", "", &body)
+    };
+    let refused = |(head, body): (String, String)| {
+        assert!(head.contains(" 403 "), "{head}\n{body}");
+        assert_eq!(header(&head, "x-gristmill-error"), Some("blocked"));
+        let detail = Some("refused options.num_ctx (override-unverified)");
+        assert_eq!(header(&head, "x-gristmill-policy-detail"), detail);
+        for word in
+            ["options.num_ctx", "gemma4-ollama-minimal", "only temperature, top_k and top_p"]
+        {
+            assert!(body.contains(word), "{word}: {body}");
+        }
+    };
+    let (head, _) = ask();
+    assert!(head.contains(" 200 ") && asked(&fake).get("options").is_none(), "{head}");
+
+    fs::write(&file, shipped.replace("action = \"strip\"\n\n[parameters", "\n\n[parameters"))
+        .unwrap();
+    hang_up(&serving);
+    serving.says("policies read again");
+    let before = chats(&fake);
+    refused(ask());
+    assert_eq!(chats(&fake), before, "the server was not asked");
+
+    fs::write(&file, shipped.replace("override-verified", "override-verfied")).unwrap();
+    hang_up(&serving);
+    let said = serving.says("stay in force");
+    for word in ["invalid-policy", "gemma4-ollama-minimal.toml", "override-verfied"] {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+    refused(ask());
+
+    // Verified: it reaches the server, as it was asked.
+    let verified = shipped.replace("override-verified = false", "override-verified = true");
+    fs::write(&file, verified).unwrap();
+    hang_up(&serving);
+    serving.says("policies read again");
+    let (head, body) = ask();
+    assert!(head.contains(" 200 "), "{head}\n{body}");
+    assert_eq!(asked(&fake)["options"], json!({ "num_ctx": 4096 }));
+    assert_eq!(header(&head, "x-gristmill-policy-detail"), None, "{head}");
+}
+
+/// Success, and what was said, of a command with this policy folder.
+fn run(folder: &Path, arguments: &[&str]) -> (bool, String) {
+    let output = Command::new(BINARY)
+        .args(arguments)
+        .current_dir(folder)
+        .env("GRISTMILL_PATHS_POLICIES", folder.join("policies"))
+        .output()
+        .unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8(said).unwrap())
+}
+
+#[test]
+fn a_broken_or_unknown_file_refuses_the_start_with_file_and_key() {
+    let home = tempfile::tempdir().unwrap();
+    let settings = components::share(Path::new(BINARY), home.path()).unwrap();
+    let (sound, said) = run(home.path(), &["policy", "check"]);
+    assert!(sound && said.contains("1 parameter policies, 1 profiles"), "{said}");
+    for (file, text, code, key) in [
+        ("parameters/x.toml", "reason = \"r\"\nfamly = \"x\"", "invalid-policy", "famly"),
+        (
+            "parameters/x.toml",
+            "family = \"gemma4\"\nbackend = \"ollama\"\nreason = \"r\"",
+            "ambiguous-policy",
+            "x.toml",
+        ),
+        ("profiles/x.toml", "description = \"d\"\nparameters.sed = 1", "invalid-profile", "sed"),
+        ("parmeters/x.toml", "", "unknown-policy", "parmeters"),
+    ] {
+        let path = home.path().join("policies").join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        let (sound, said) = run(home.path(), &["policy", "check"]);
+        assert!(!sound && said.contains(code) && said.contains(key), "{said}");
+        let serve = Command::new(BINARY)
+            .args(["serve", "--server-listen", "127.0.0.1:0"])
+            .current_dir(home.path())
+            .envs(settings.iter().map(|(name, value)| (name, value)))
+            .output()
+            .unwrap();
+        let said = String::from_utf8(serve.stderr).unwrap();
+        assert!(!serve.status.success(), "{file}");
+        for word in [code, key, file.split('/').next().unwrap()] {
+            assert!(said.contains(word), "{word}: {said}");
+        }
+        fs::remove_file(&path).unwrap();
+    }
+}
+
+#[test]
+fn the_schemas_are_printed() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (listed, kinds) = run(here, &["policy", "schema"]);
+    assert!(listed);
+    let mut count = 0;
+    for line in kinds.lines() {
+        let kind = line.split_whitespace().next().unwrap();
+        let (printed, schema) = run(here, &["policy", "schema", kind]);
+        let shipped = here.join(format!("../../policies/schema/{kind}.json"));
+        assert!(printed && schema == fs::read_to_string(shipped).unwrap(), "{kind}");
+        count += 1;
+    }
+    assert_eq!(count, 5);
+    let (printed, said) = run(here, &["policy", "schema", "grants"]);
+    assert!(!printed && said.contains("known are grant, block"), "{said}");
+}
