@@ -154,17 +154,18 @@ pub fn endpoints() -> Vec<Endpoint> {
     .collect()
 }
 
-/// Who may use a path. What is no route needs a key like any other, so that nobody without one can
-/// tell which routes there are.
+/// Who may use a path with a method. What is no route, and a method that a route does not take, needs a
+/// key like any other, so that nobody without one can tell which routes there are.
 #[must_use]
-pub fn access(path: &str) -> Access {
-    static TABLE: LazyLock<HashMap<&str, Access>> = LazyLock::new(|| {
-        let mut table = HashMap::new();
+pub fn access(path: &str, method: &Method) -> Access {
+    static TABLE: LazyLock<HashMap<&str, Vec<(Method, Access)>>> = LazyLock::new(|| {
+        let mut table: HashMap<&str, Vec<_>> = HashMap::new();
         for endpoint in endpoints() {
-            let known = table.entry(endpoint.path).or_insert(endpoint.access);
-            *known = endpoint.access.max(*known);
+            table.entry(endpoint.path).or_default().push((endpoint.method, endpoint.access));
         }
         table
     });
-    TABLE.get(path).copied().unwrap_or(Access::Key)
+    let method = if method == Method::HEAD { &Method::GET } else { method };
+    let known = TABLE.get(path).and_then(|known| known.iter().find(|(one, _)| one == method));
+    known.map_or(Access::Key, |(_, access)| *access)
 }

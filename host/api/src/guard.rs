@@ -62,7 +62,7 @@ pub async fn guard(State(state): State<AppState>, mut request: Request, next: Ne
         .extensions()
         .get::<MatchedPath>()
         .map_or_else(|| "other".to_owned(), |path| path.as_str().to_owned());
-    let needs = endpoint::access(&route);
+    let needs = endpoint::access(&route, request.method());
     let profile = text(request.headers(), &policy::PROFILE).map(str::to_owned);
     let account = Account::open(id, route, profile, Arc::clone(&state.metrics));
     request.extensions_mut().insert(Arc::clone(&account));

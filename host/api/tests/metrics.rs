@@ -94,7 +94,7 @@ async fn readiness_is_the_back_ends_word() {
     assert_eq!(not.status, 503);
     assert_eq!(
         not.json(),
-        json!({ "ready": false, "checks": [{ "name": "backend scripted", "ready": false, "detail": "as scripted" }] })
+        json!({ "ready": false, "checks": [{ "name": "backend scripted", "ready": false, "detail": "as scripted" }], "problems": [] })
     );
     assert_eq!(bench.get("/healthz").await.json(), json!({ "status": "ok" }));
 

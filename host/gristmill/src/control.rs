@@ -285,7 +285,7 @@ fn promote(promoter: &Promoter, by: &str, what: &Promote) -> Result<Swap, Refuse
     let digest = pin.digest();
     if let Some(expected) = what.digest.as_ref().filter(|expected| **expected != digest) {
         let message = format!("{} is pinned to {digest}, not to {expected}", what.name);
-        return Err(Refused::new(Kind::Conflict, "digest-mismatch", message));
+        return Err(Refused::new(Kind::Conflict, "unexpected-digest", message));
     }
     let done = promoter.promote(by, &pin, &text, rollout).map_err(|error| refused(&error))?;
     Ok(Swap { name: what.name.clone(), digest: done.pin.digest(), backends: done.backends })

@@ -23,7 +23,7 @@ use gristmill_ledger::{
     source::Folder,
 };
 use gristmill_policies::{Grant, Policies};
-use gristmill_sandbox::{Sandbox, SandboxConfig, Services, backend::Backend, inspect};
+use gristmill_sandbox::{Sandbox, SandboxConfig, Services, backend::Backend, inspect, needs_grant};
 
 use crate::{
     compose::{Places, runtime},
@@ -358,6 +358,9 @@ pub(crate) fn against<T>(
 ) -> Result<T, LedgerError> {
     let policies = Policies::open(&places.policies).ok();
     let allows = |import: &str| {
+        if !needs_grant(import) {
+            return true;
+        }
         let grant = policies.as_ref().and_then(|policies| policies.grant(name, kind).ok());
         grant.is_some_and(|grant| grant.allows(import.split('@').next().unwrap_or(import)))
     };

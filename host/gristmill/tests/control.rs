@@ -207,7 +207,7 @@ fn a_pin_is_promoted_and_taken_back_by_an_operator() {
     assert_eq!(serving.runs(&key), (old.clone(), 1));
     let wrong = json!({ "name": "vllm", "digest": old });
     let (status, error) = post("/v1/ledger/promote", wrong);
-    assert_eq!((status, &error["error"]["code"]), (409, &json!("digest-mismatch")));
+    assert_eq!((status, &error["error"]["code"]), (409, &json!("unexpected-digest")));
 
     // One flipped bit, and nothing changes.
     let sound = fs::read(&other).unwrap();
@@ -216,7 +216,7 @@ fn a_pin_is_promoted_and_taken_back_by_an_operator() {
     flipped[middle] ^= 1;
     fs::write(&other, &flipped).unwrap();
     let (status, error) = post("/v1/ledger/promote", name.clone());
-    assert_eq!((status, &error["error"]["code"]), (409, &json!("candidate-refused")), "{error}");
+    assert_eq!((status, &error["error"]["code"]), (409, &json!("digest-mismatch")), "{error}");
     let (_, verified) = post("/v1/ledger/verify", json!({}));
     assert_eq!(verified["sound"], false, "{verified}");
     assert_eq!(serving.runs(&key), (old.clone(), 1));
@@ -233,7 +233,25 @@ fn a_pin_is_promoted_and_taken_back_by_an_operator() {
     assert_eq!((status, &swap["digest"]), (200, &json!(old)), "{swap}");
     assert_eq!(serving.runs(&key).0, old);
     assert_eq!(post("/v1/ledger/promote", json!({ "name": "nobody" })).0, 404);
-    assert_eq!(post("/v1/ledger/promote", json!({ "name": "llama" })).0, 409, "a family");
+    let (status, family) = post("/v1/ledger/promote", json!({ "name": "llama" }));
+    assert_eq!((status, &family["backends"]), (200, &json!([])), "it has no traffic: {family}");
+
+    let revoke = json!({ "kind": "digest", "digest": old, "reason": "a test" });
+    let (status, revoked) = post("/v1/ledger/revoke", revoke);
+    assert_eq!((status, &revoked["pins"]), (200, &json!(["vllm"])), "{revoked}");
+    assert_eq!(post("/v1/ledger/verify", json!({})).1["sound"], false);
+    let log = serving.get(&key, "/v1/ledger/log?limit=1000");
+    let entries = log["entries"].as_array().unwrap();
+    let by_boss = entries.iter().map(|entry| &entry["document"]).filter(|one| one["by"] == "boss");
+    let what: Vec<_> = by_boss.map(|one| one["what"].as_str().unwrap()).collect();
+    for word in ["refusal", "rollback", "revocation"] {
+        assert!(what.contains(&word) || word == "refusal" && refused(entries), "{word}: {what:?}");
+    }
+}
+
+/// Whether a refusal was written down.
+fn refused(entries: &[Value]) -> bool {
+    entries.iter().any(|entry| entry["document"]["what"] == "refusal")
 }
 
 #[test]
@@ -250,7 +268,7 @@ fn what_is_wrong_on_disk_is_said_and_stops_nothing() {
     let pin = home.path("ledger/pins/vllm.toml");
     let sound = fs::read(&pin).unwrap();
     fs::write(&pin, &sound[..sound.len() / 2]).unwrap();
-    assert_eq!(words(), ["invalid-pin"]);
+    assert!(words().contains(&"invalid-pin".to_owned()), "{:?}", words());
     let status = serving.get(&key, "/v1/ledger/status");
     assert_eq!(status["sound"], false);
     let message = status["problems"][0]["message"].as_str().unwrap();
@@ -267,5 +285,6 @@ fn what_is_wrong_on_disk_is_said_and_stops_nothing() {
     let upstreams = serving.get(&key, "/v1/upstreams");
     assert_eq!(upstreams["servers"][0]["backend"], "fast", "{upstreams}");
     assert_eq!(serving.get(&key, "/v1/model-policies")["policies"], json!([]));
-    assert_eq!(serving.get(&key, "/v1/ledger/log")["entries"], json!([]));
+    let first = &serving.get(&key, "/v1/ledger/log?limit=1")["entries"][0];
+    assert_eq!((&first["number"], &first["document"]["what"]), (&json!(1), &json!("promotion")));
 }

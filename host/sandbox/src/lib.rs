@@ -27,6 +27,7 @@ mod services;
 mod wasi;
 
 pub use backend::{Backend, Generation};
+pub use contract::needs_grant;
 pub use family::{FamilyPlugin, FamilySet};
 pub use fault::Fault;
 pub use inspect::{Inspection, MAX_COMPONENT_BYTES, inspect};

@@ -24,6 +24,12 @@ pub(crate) enum Known {
     No,
 }
 
+/// Whether an import, by full name, gives a power and so needs a grant; types alone are words.
+#[must_use]
+pub fn needs_grant(import: &str) -> bool {
+    !matches!(known_import(import), Known::Types)
+}
+
 /// Whether the host has this import, by full name.
 pub(crate) fn known_import(name: &str) -> Known {
     let Some((interface, version)) = name.split_once('@') else { return Known::No };
