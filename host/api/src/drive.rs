@@ -81,16 +81,7 @@ impl Driver {
         account.model(&plan.provenance().model);
         let mut waiting = VecDeque::from(requests);
         policy::select(&account, &mut waiting);
-        Self {
-            state,
-            account,
-            plan,
-            keep,
-            waiting,
-            running: None,
-            choice: 0,
-            finished: false,
-        }
+        Self { state, account, plan, keep, waiting, running: None, choice: 0, finished: false }
     }
 
     /// Who answers.
