@@ -349,6 +349,17 @@ impl Keeper {
         Ok(path)
     }
 
+    /// Replaces the keys that count. It is not logged: the file lies in the folder and is reviewed with it.
+    ///
+    /// # Errors
+    /// `invalid-keys`, or that it cannot be written.
+    pub fn trust(&self, keys: &Keys) -> Result<(), LedgerError> {
+        let path = self.dir.join(KEYS);
+        let text = keys.to_toml();
+        let text = text.map_err(|reason| LedgerError::refused("invalid-keys", &path, reason))?;
+        disk::write(&path, text.as_bytes())
+    }
+
     /// Signs the candidate of a name. Signatures of others stay.
     ///
     /// # Errors

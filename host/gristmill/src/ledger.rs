@@ -17,7 +17,7 @@ use gristmill_ledger::{
     Audit, Changed, Date, Draft, Granted, Host, HostRefusal, Inspected, Keeper, Kind, Ledger,
     LedgerError, Pin, Plan, Revoke, Rules, Terms, contract, grant_digest,
     guardrail::Rates,
-    keys::{self, Keys},
+    keys::{self, Key, Keys},
     log::Chain,
     performance::HostFingerprint,
     source::Folder,
@@ -105,13 +105,20 @@ pub(crate) enum Command {
         #[arg(long)]
         reason: String,
     },
-    /// Make a key to sign with; prints what to add to the ledger's keys.toml
+    /// Make a key to sign with; prints its public half
     Keygen {
         /// Where the secret goes; the file must not exist yet
         file: PathBuf,
-        /// Whose it is
-        #[arg(long)]
+    },
+    /// Let a key count, and say how many must sign a pin
+    Trust {
+        /// Whose key it is, for people
         name: String,
+        /// The public half: 64 hexadecimal digits
+        public: String,
+        /// How many different keys a pin needs [default: as many as before, at least 1]
+        #[arg(long)]
+        threshold: Option<u32>,
     },
 }
 
@@ -146,9 +153,17 @@ pub(crate) fn ledger(settings: &Settings, places: &Places, command: Command) -> 
             println!("revoked {}", digest.or(key).unwrap_or_default());
             Ok(())
         }
-        Command::Keygen { file, name } => {
-            let key = keys::keygen(&file, &name)?;
-            println!("[[keys]]\nname = {:?}\npublic = {:?}", key.name, key.public);
+        Command::Keygen { file } => {
+            println!("{}", keys::keygen(&file, "")?.public);
+            Ok(())
+        }
+        Command::Trust { name, public, threshold } => {
+            let keeper = open(places)?;
+            let mut keys = Keys::open(&places.ledger)?;
+            keys.keys.push(Key { name, public });
+            keys.threshold = threshold.unwrap_or(keys.threshold.max(1));
+            keeper.trust(&keys)?;
+            println!("{} of {} keys sign a pin", keys.threshold, keys.keys.len());
             Ok(())
         }
     }

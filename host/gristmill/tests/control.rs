@@ -63,10 +63,27 @@ impl Home {
         self.folder.path().join(path)
     }
 
-    /// `gristmill serve` with a vLLM that is not there.
+    /// `gristmill serve` with a vLLM that has no models.
     fn serve(&self) -> Serving {
-        let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let backend = format!("fast=vllm,http://{gone}");
+        let empty = TcpListener::bind("127.0.0.1:0").unwrap();
+        let backend = format!("fast=vllm,http://{}", empty.local_addr().unwrap());
+        thread::spawn(move || {
+            for stream in empty.incoming() {
+                let mut stream = stream.unwrap();
+                let mut head = BufReader::new(stream.try_clone().unwrap());
+                let mut line = String::new();
+                while head.read_line(&mut line).unwrap_or(0) > 2 {
+                    line.clear();
+                }
+                let body = r#"{"object": "list", "data": []}"#;
+                let _ = write!(
+                    stream,
+                    "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\
+                     Connection: close\r\nContent-Length: {}\r\n\r\n{body}",
+                    body.len()
+                );
+            }
+        });
         let mut child = self
             .command(&["serve", "--server-listen", "127.0.0.1:0", "--plugins-backend", ""])
             .args(["--backend", &backend])
@@ -201,26 +218,37 @@ fn a_pin_is_promoted_and_taken_back_by_an_operator() {
 
     // Another component under the name: it waits until it is promoted.
     let other = home.path("plugins/gristmill_backend_openai_compatible.wasm");
-    home.says(&["plugin", "pin", "--name", "vllm", other.to_str().unwrap()]);
-    let waiting = vllm(&serving.get(&key, "/v1/plugins"));
-    assert_eq!((&waiting["runs_as"], &waiting["behind"]), (&json!([]), &json!(["fast"])));
+    home.says(&["ledger", "pin", "vllm", other.to_str().unwrap()]);
+    let waits = vllm(&serving.get(&key, "/v1/plugins"));
+    assert_eq!((&waits["waiting"], &waits["runs_as"]), (&json!(true), &json!(["fast"])));
     assert_eq!(serving.runs(&key), (old.clone(), 1));
     let wrong = json!({ "name": "vllm", "digest": old });
     let (status, error) = post("/v1/ledger/promote", wrong);
     assert_eq!((status, &error["error"]["code"]), (409, &json!("unexpected-digest")));
 
     // One flipped bit, and nothing changes.
-    let sound = fs::read(&other).unwrap();
-    let mut flipped = sound.clone();
-    let middle = flipped.len() / 2;
-    flipped[middle] ^= 1;
-    fs::write(&other, &flipped).unwrap();
+    let kept = fs::read_dir(home.path("plugins")).unwrap().map(|entry| entry.unwrap().path());
+    let is_kept = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        name.starts_with("vllm-") && name.ends_with(".wasm")
+    };
+    let kept = kept.filter(is_kept).collect::<Vec<_>>();
+    let flip = |path: &Path| {
+        let mut bytes = fs::read(path).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        fs::write(path, bytes).unwrap();
+    };
+    flip(&kept[0]);
     let (status, error) = post("/v1/ledger/promote", name.clone());
     assert_eq!((status, &error["error"]["code"]), (409, &json!("digest-mismatch")), "{error}");
+    assert_eq!(serving.runs(&key), (old.clone(), 1));
+    flip(&kept[0]);
+    let in_force = home.path("plugins/gristmill_backend_vllm.wasm");
+    flip(&in_force);
     let (_, verified) = post("/v1/ledger/verify", json!({}));
     assert_eq!(verified["sound"], false, "{verified}");
-    assert_eq!(serving.runs(&key), (old.clone(), 1));
-    fs::write(&other, &sound).unwrap();
+    flip(&in_force);
     assert_eq!(post("/v1/ledger/verify", json!({})).1["sound"], true);
 
     let (status, swap) = post("/v1/ledger/promote", name.clone());
@@ -284,7 +312,10 @@ fn what_is_wrong_on_disk_is_said_and_stops_nothing() {
     assert!(runtime["host"]["threads"].as_u64().unwrap() > 0, "{runtime}");
     let upstreams = serving.get(&key, "/v1/upstreams");
     assert_eq!(upstreams["servers"][0]["backend"], "fast", "{upstreams}");
-    assert_eq!(serving.get(&key, "/v1/model-policies")["policies"], json!([]));
+    let policies = serving.get(&key, "/v1/model-policies");
+    let ids: Vec<_> =
+        policies["policies"].as_array().unwrap().iter().map(|one| &one["id"]).collect();
+    assert!(ids.contains(&&json!("gemma4-ollama-minimal")), "{policies}");
     let first = &serving.get(&key, "/v1/ledger/log?limit=1")["entries"][0];
     assert_eq!((&first["number"], &first["document"]["what"]), (&json!(1), &json!("promotion")));
 }

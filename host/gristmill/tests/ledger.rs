@@ -230,8 +230,10 @@ fn a_changed_file_is_followed_and_a_broken_one_is_not() {
     assert_eq!(voice(&serving.address).unwrap(), "teller");
     fs::write(&place, &good).unwrap();
 
-    // A reviewed change: the candidate's text in the pin's place.
+    // A reviewed change: the candidate in the pin's place, and what it follows in the history.
     home.propose("teller_next");
+    fs::create_dir_all(home.path("ledger/history/voice")).unwrap();
+    fs::copy(&place, home.path("ledger/history/voice/1.toml")).unwrap();
     fs::rename(home.path("ledger/candidates/voice.toml"), &place).unwrap();
     serving.until("teller-next");
     let log = home.says(&["ledger", "log", "voice"]);
@@ -243,9 +245,10 @@ fn what_lacks_signatures_or_was_revoked_is_refused_with_its_word() {
     let home = Home::new();
     home.promote("teller");
     let key = home.path("key");
-    let printed = home.says(&["ledger", "keygen", key.to_str().unwrap(), "--name", "ada"]);
-    let keys = format!("threshold = 1\n\n{printed}");
-    fs::write(home.path("ledger/keys.toml"), keys).unwrap();
+    let public = home.says(&["ledger", "keygen", key.to_str().unwrap()]);
+    home.refuses(&["ledger", "keygen", key.to_str().unwrap()], "exists");
+    home.refuses(&["ledger", "trust", "ada", "not a key"], "64");
+    home.says(&["ledger", "trust", "ada", public.trim()]);
 
     home.propose("teller_next");
     home.refuses(&["ledger", "promote", "voice"], "signature");
@@ -279,7 +282,7 @@ fn a_component_that_breaks_is_taken_back_and_the_ledger_says_why() {
     let begun = Instant::now();
     loop {
         let log = home.says(&["ledger", "log", "voice"]);
-        if log.contains("rollback") && log.contains("quarantined") {
+        if log.contains("rollback") && (log.contains("guardrail") || log.contains("quarantined")) {
             break;
         }
         assert!(begun.elapsed() < Duration::from_secs(60), "{log}");

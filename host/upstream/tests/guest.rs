@@ -66,7 +66,8 @@ async fn answer(backend: &dyn Backend, prompt: &str) -> Result<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_guest_sees_status_headers_and_frames_and_nothing_that_is_not_granted_is_dialled() {
     let fake = Fake::answering(
-        "HTTP/1.1 200 OK\r\nx-kind: sk-never-shown\r\ncontent-length: 8\r\n\r\na\nb\r\nc\n\n",
+        "HTTP/1.1 200 OK\r\nserver: sk-never-shown\r\nx-kind: plain\r\ncontent-length: 8\r\n\r\n\
+         a\nb\r\nc\n\n",
     )
     .await;
     let sandbox = Sandbox::new(SandboxConfig::default()).unwrap();
@@ -81,7 +82,10 @@ async fn a_guest_sees_status_headers_and_frames_and_nothing_that_is_not_granted_
     }
     assert_eq!(fake.connections(), 0);
     let seen = answer(&*backend, "upstream primary /v1/x x").await.unwrap();
-    assert_eq!(seen, "200 Some(\"(key)\")|a|b|c|");
+    assert_eq!(
+        seen, "200 Some(\"(key)\") None|a|b|c|",
+        "the key is hidden, and x-kind is not told"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use gristmill_core::Code;
 use gristmill_sandbox::{Framing, Upstream as _};
-use support::{Fake, Step, client_of, drain, post, request, send, texts};
+use support::{Fake, Step, client_of, drain, post, repeating, request, send, texts};
 
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 const EVENTS: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n\
@@ -40,7 +40,7 @@ async fn one_connection_serves_one_request_after_the_other() {
 async fn a_reader_that_stops_at_the_last_event_does_not_cost_the_connection() {
     let answer = [Step::Read, send(EVENTS)];
     let fake = Fake::new(vec![answer.iter().cycle().take(20).cloned().collect()]).await;
-    let client = client_of(&fake);
+    let client = repeating(&fake);
     for _ in 0..5 {
         let mut response = post(&client, Framing::Sse).await.unwrap();
         let mut seen = Vec::new();
@@ -64,13 +64,33 @@ async fn a_connection_that_died_waiting_is_replaced_for_what_is_safe_to_repeat()
     assert_eq!(get(&client).await, ["ok"], "GET came again on a new connection");
     assert_eq!(fake.connections(), 2);
 
-    let fake = Fake::new(vec![dying, fresh]).await;
+    // What may not be repeated never meets a connection that waited.
+    let fake = Fake::new(vec![dying.clone(), fresh.clone()]).await;
     let client = client_of(&fake);
     assert_eq!(get(&client).await, ["ok"]);
-    let error = post(&client, Framing::Raw).await.err().unwrap();
-    assert_eq!(error.code, Code::UpstreamError, "{error}");
-    assert_eq!(fake.requests().len(), 2, "POST did not come again");
-    assert_eq!(fake.connections(), 1);
+    let mut answer = post(&client, Framing::Raw).await.unwrap();
+    assert_eq!(texts(&drain(&mut *answer).await.0), ["ok"]);
+    assert_eq!((fake.requests().len(), fake.connections()), (2, 2), "POST was sent once");
+
+    // What may be repeated does, and is sent once more.
+    let fake = Fake::new(vec![dying, fresh]).await;
+    let client = repeating(&fake);
+    assert_eq!(get(&client).await, ["ok"]);
+    let mut answer = post(&client, Framing::Raw).await.unwrap();
+    assert_eq!(texts(&drain(&mut *answer).await.0), ["ok"]);
+    assert_eq!((fake.requests().len(), fake.connections()), (3, 2), "POST came again");
+
+    // Once only, and not where an answer has begun.
+    let half = send("HTTP/1.1 200 OK\r\nconte");
+    for (second, sent) in [(vec![Step::Read, Step::Reset], 3), (vec![Step::Read, half], 3)] {
+        let first = vec![Step::Read, send(OK), Step::Read, Step::Reset];
+        let fake = Fake::new(vec![first, second]).await;
+        let client = repeating(&fake);
+        assert_eq!(get(&client).await, ["ok"]);
+        let error = post(&client, Framing::Raw).await.err().unwrap();
+        assert_eq!(error.code, Code::UpstreamError, "{error}");
+        assert_eq!(fake.requests().len(), sent);
+    }
 }
 
 #[tokio::test]

@@ -220,6 +220,11 @@ pub fn client_of(fake: &Fake) -> Client {
     client(config(&fake.url()), "", &Arc::default())
 }
 
+/// A client of this server, which may be asked everything twice.
+pub fn repeating(fake: &Fake) -> Client {
+    client(config(&fake.url()), "repeatable = true", &Arc::default())
+}
+
 pub fn request(method: &str, path: &str, body: &str) -> HttpRequest {
     HttpRequest { method: method.into(), path: path.into(), headers: Vec::new(), body: body.into() }
 }

@@ -185,7 +185,8 @@ impl serving::Guest for Hostile {
                     },
                     upstream::Framing::Lines,
                 )?;
-                let mut seen = format!("{} {:?}", sent.status(), sent.header("X-Kind"));
+                let (told, kept) = (sent.header("SERVER"), sent.header("X-Kind"));
+                let mut seen = format!("{} {told:?} {kept:?}", sent.status());
                 while let Some(frames) = sent.next(8, 1024)? {
                     for frame in frames {
                         seen.push('|');
