@@ -247,7 +247,7 @@ fn what_lacks_signatures_or_was_revoked_is_refused_with_its_word() {
     let key = home.path("key");
     let public = home.says(&["ledger", "keygen", key.to_str().unwrap()]);
     home.refuses(&["ledger", "keygen", key.to_str().unwrap()], "exists");
-    home.refuses(&["ledger", "trust", "ada", "not a key"], "64");
+    home.refuses(&["ledger", "trust", "ada", "not a key"], "Ed25519 public key");
     home.says(&["ledger", "trust", "ada", public.trim()]);
 
     home.propose("teller_next");

@@ -100,7 +100,7 @@ async fn servers_are_reached_by_the_names_of_the_grant_alone() {
     assert!(sent.lock().unwrap().is_empty(), "nothing refused was sent");
 
     let seen = text(&answer(&*backend, "upstream primary /v1 x").await.unwrap());
-    assert_eq!(seen, "200 Some(\"canned\")|a|b|a|b");
+    assert_eq!(seen, "200 None Some(\"canned\")|a|b|a|b");
     let sent = sent.lock().unwrap();
     assert_eq!(sent.len(), 1);
     assert_eq!((sent[0].0.as_str(), sent[0].2), ("primary", Framing::Lines));

@@ -82,7 +82,9 @@ async fn a_connection_that_died_waiting_is_replaced_for_what_is_safe_to_repeat()
 
     // Once only, and not where an answer has begun.
     let half = send("HTTP/1.1 200 OK\r\nconte");
-    for (second, sent) in [(vec![Step::Read, Step::Reset], 3), (vec![Step::Read, half], 3)] {
+    for (second, sent) in
+        [(vec![Step::Read, Step::Reset], 3), (vec![Step::Read, half, Step::Close], 3)]
+    {
         let first = vec![Step::Read, send(OK), Step::Read, Step::Reset];
         let fake = Fake::new(vec![first, second]).await;
         let client = repeating(&fake);
