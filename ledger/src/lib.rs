@@ -43,6 +43,7 @@ pub mod revoked;
 mod seal;
 pub mod source;
 mod state;
+mod trust;
 pub mod upstream;
 
 use std::{collections::BTreeMap, path::Path};
@@ -60,6 +61,7 @@ pub use prove::{
 };
 pub use source::Source;
 pub use state::{Seen, State};
+pub use trust::Trust;
 
 /// A pin is a page of text; a longer file is not one.
 const MAX_PIN_BYTES: u64 = 256 << 10;

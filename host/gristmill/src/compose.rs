@@ -11,7 +11,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use gristmill_core::program::Families;
 use gristmill_engine::{Engine, EngineConfig, cache::KvTypes, runtime::Runtime as _};
 use gristmill_kernels::{Pool, Quant, isa};
-use gristmill_ledger::{Kind, Ledger, Pin, evidence::Evidence, log::LOG};
+use gristmill_ledger::{Date, Kind, Ledger, Pin, Trust, evidence::Evidence, log::LOG};
 use gristmill_models::store::Store;
 use gristmill_policies::{Grant, Policies, Rules};
 use gristmill_router::{
@@ -296,14 +296,18 @@ pub(crate) struct Plugins {
     policies: Policies,
     folder: PathBuf,
     ledger_folder: PathBuf,
+    /// What every pin must hold to; none where nothing is in force yet.
+    trust: Option<Trust>,
 }
 
 impl Plugins {
     /// What is in force. A folder without a log, as one being made, is taken as it lies there.
     fn open(places: &Places) -> Result<Self> {
-        let logged = places.ledger.join(LOG).exists();
-        let open = if logged { Ledger::in_force } else { Ledger::open };
-        Self::of(places, open(&places.ledger)?)
+        if !places.ledger.join(LOG).exists() {
+            return Self::of(places, Ledger::open(&places.ledger)?);
+        }
+        let trust = Some(Trust::open(&places.ledger)?);
+        Ok(Self { trust, ..Self::of(places, Ledger::in_force(&places.ledger)?)? })
     }
 
     /// These pins.
@@ -315,6 +319,7 @@ impl Plugins {
             policies: Policies::open(&places.policies)?,
             folder: places.plugins.clone(),
             ledger_folder: places.ledger.clone(),
+            trust: None,
         })
     }
 
@@ -341,6 +346,11 @@ impl Plugins {
         let pin = self.ledger.pin(name).with_context(|| {
             format!("no pin for the {kind} {name} in {}", self.ledger_folder.display())
         })?;
+        if let Some(trust) = &self.trust {
+            trust
+                .holds(pin, Date::now())
+                .map_err(|(code, reason)| anyhow!("{kind} {name} refused ({code}): {reason}"))?;
+        }
         let grant = self.policies.grant(name, kind)?;
         let path = self.folder.join(&pin.file);
         let bytes = fs::read(&path)

@@ -241,6 +241,19 @@ fn a_changed_file_is_followed_and_a_broken_one_is_not() {
 }
 
 #[test]
+fn what_was_revoked_does_not_start() {
+    let home = Home::new();
+    home.promote("teller");
+    let digest = gristmill_ledger::sha256(&guests::guest("teller").unwrap());
+    home.says(&["ledger", "revoke", "--digest", &digest, "--reason", "it leaks"]);
+    let serve = ["serve", "--server-listen", "127.0.0.1:0"];
+    home.refuses(&serve, "refused (revoked)");
+    // Without the file the log still knows that there was one.
+    fs::remove_file(home.path("ledger/revoked.toml")).unwrap();
+    home.refuses(&serve, "revoked.toml");
+}
+
+#[test]
 fn what_lacks_signatures_or_was_revoked_is_refused_with_its_word() {
     let home = Home::new();
     home.promote("teller");
