@@ -8,6 +8,8 @@ use std::{
     fs,
     path::{Path, PathBuf},
     sync::Arc,
+    thread,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -135,7 +137,7 @@ pub(crate) fn ledger(settings: &Settings, places: &Places, command: Command) -> 
         }
         Command::Qualify(arguments) => qualify::qualify(settings, places, &arguments),
         Command::Sign { name, key } => {
-            let pin = open(places)?.sign(&name, &keys::secret(&key)?)?;
+            let pin = keeper(places)?.sign(&name, &keys::secret(&key)?)?;
             println!("signed {name} {}, by {} keys now", pin.digest(), pin.signatures.len());
             Ok(())
         }
@@ -149,7 +151,7 @@ pub(crate) fn ledger(settings: &Settings, places: &Places, command: Command) -> 
                 (None, Some(key)) => Revoke::Key(key),
                 (None, None) => bail!("expected --digest or --key"),
             };
-            open(places)?.revoke(what, &reason, Date::now(), "ledger revoke")?;
+            keeper(places)?.revoke(what, &reason, Date::now(), "ledger revoke")?;
             println!("revoked {}", digest.or(key).unwrap_or_default());
             Ok(())
         }
@@ -158,7 +160,7 @@ pub(crate) fn ledger(settings: &Settings, places: &Places, command: Command) -> 
             Ok(())
         }
         Command::Trust { name, public, threshold } => {
-            let keeper = open(places)?;
+            let keeper = keeper(places)?;
             let mut keys = Keys::open(&places.ledger)?;
             keys.keys.push(Key { name, public });
             keys.threshold = threshold.unwrap_or(keys.threshold.max(1));
@@ -169,8 +171,20 @@ pub(crate) fn ledger(settings: &Settings, places: &Places, command: Command) -> 
     }
 }
 
-fn open(places: &Places) -> Result<Keeper, LedgerError> {
-    Keeper::open(&places.ledger, places.ledger_state.as_deref())
+/// How long another writer is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Opens the ledger to change it. Who changes it at the moment is waited for, for a while.
+pub(crate) fn keeper(places: &Places) -> Result<Keeper, LedgerError> {
+    let begun = Instant::now();
+    loop {
+        match Keeper::open(&places.ledger, places.ledger_state.as_deref()) {
+            Err(error) if error.code() == "ledger-busy" && begun.elapsed() < PATIENCE => {
+                thread::sleep(Duration::from_millis(20));
+            }
+            opened => return opened,
+        }
+    }
 }
 
 fn status(places: &Places) -> Result<()> {
@@ -224,7 +238,7 @@ fn pin(
         ..Draft::new(name, &kept, &bytes, &inspected)
     };
     terms(&mut draft);
-    let keeper = open(places)?;
+    let keeper = keeper(places)?;
     let pin = keeper.draft(&draft)?;
     let place = places.plugins.join(&kept);
     let beside = place.with_extension("new");
@@ -242,7 +256,7 @@ fn promote(places: &Places, name: &str) -> Result<()> {
         .with_context(|| format!("no candidate and no pin of {name}: pin it first"))?;
     let kind = Pin::parse(&text).map_err(anyhow::Error::msg)?.kind;
     let mut tried = Tried::new(places)?;
-    let mut keeper = open(places)?;
+    let mut keeper = keeper(places)?;
     let changed = against(places, name, kind, "ledger promote", |terms| {
         keeper.promote(&Plan { name, text: &text, terms }, &mut tried)
     })?;
@@ -250,7 +264,7 @@ fn promote(places: &Places, name: &str) -> Result<()> {
 }
 
 fn rollback(places: &Places, name: &str, to: Option<u64>) -> Result<()> {
-    let mut keeper = open(places)?;
+    let mut keeper = keeper(places)?;
     let in_force = keeper.in_force(name)?.with_context(|| format!("there is no pin of {name}"))?;
     let mut tried = Tried::new(places)?;
     let changed = against(places, name, in_force.pin.kind, "ledger rollback", |terms| {

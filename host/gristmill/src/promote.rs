@@ -2,7 +2,7 @@
 //! compiles and tries, the router moves the traffic.
 //!
 //! Everything here blocks and belongs on the blocking pool. One change at a time: the ledger has one
-//! writer, and a second is refused with `ledger-busy`.
+//! writer, and a second waits for it a while.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use tokio::runtime::Handle;
 
 use crate::{
     compose::{Composed, Configured, Places},
-    ledger::{against, fingerprint, inspected},
+    ledger::{against, fingerprint, inspected, keeper},
 };
 
 /// What a change of the ledger is made with.
@@ -49,11 +49,6 @@ impl Promoter {
             router: composed.router,
             runtime: Handle::current(),
         }
-    }
-
-    /// Opens the ledger to change it.
-    fn keeper(&self) -> Result<Keeper, LedgerError> {
-        Keeper::open(&self.places.ledger, self.places.ledger_state.as_deref())
     }
 
     /// Puts this pin in force and moves the traffic to it. One that is in force already and does not
@@ -99,7 +94,7 @@ impl Promoter {
         rollout: Rollout,
         work: impl FnOnce(&mut Keeper, Terms<'_>, &mut Live<'_>) -> Result<Changed, LedgerError>,
     ) -> Result<Done, LedgerError> {
-        let mut keeper = self.keeper()?;
+        let mut keeper = keeper(&self.places)?;
         let mut live = Live { promoter: self, rollout, loaded: Vec::new(), swapped: Vec::new() };
         let changed =
             against(&self.places, name, kind, by, |terms| work(&mut keeper, terms, &mut live))?;
@@ -116,7 +111,7 @@ impl Promoter {
         what: Revoke<'_>,
         reason: &str,
     ) -> Result<Vec<String>, LedgerError> {
-        let mut keeper = self.keeper()?;
+        let mut keeper = keeper(&self.places)?;
         keeper.revoke(what, reason, Date::now(), by)?;
         drop(keeper);
         let bare = |digest: &str| digest.strip_prefix("sha256:").unwrap_or(digest).to_owned();

@@ -16,7 +16,7 @@ use gristmill_core::{
     request::{Message, Prompt, Request, Role},
 };
 use gristmill_ledger::{
-    Date, Keeper, Kind, Ledger, Pin,
+    Date, Kind, Ledger, Pin,
     evidence::Statement,
     guardrail::{Guardrail, Measured, Rates},
     performance::{Record, ResultClass},
@@ -27,7 +27,7 @@ use gristmill_router::Router;
 use crate::{
     compose::{Composed, Places, Plugins, compose_of, engine_config, runtime},
     conformance,
-    ledger::fingerprint,
+    ledger::{fingerprint, keeper},
     settings::Settings,
 };
 
@@ -60,8 +60,8 @@ pub(crate) fn qualify(settings: &Settings, places: &Places, arguments: &Argument
         (0.0..1.0).contains(tolerance),
         "--tolerance: expected 0 to below 1, found {tolerance}"
     );
-    let keeper = Keeper::open(&places.ledger, places.ledger_state.as_deref())?;
-    let path = keeper.candidate(name);
+    let ledger = keeper(places)?;
+    let path = ledger.candidate(name);
     let text = fs::read_to_string(&path)
         .with_context(|| format!("no candidate {}: pin it first", path.display()))?;
     let mut candidate = Pin::parse(&text).map_err(anyhow::Error::msg)?;
@@ -70,8 +70,8 @@ pub(crate) fn qualify(settings: &Settings, places: &Places, arguments: &Argument
         "{name} is a {}: back-ends are qualified, and with them what they serve",
         candidate.kind
     );
-    let before = keeper.in_force(name)?.map(|filed| filed.pin);
-    drop(keeper);
+    let before = ledger.in_force(name)?.map(|filed| filed.pin);
+    drop(ledger);
 
     let found = runtime()?.block_on(async {
         let theirs = with(settings, places, &candidate).await?;
@@ -105,7 +105,7 @@ pub(crate) fn qualify(settings: &Settings, places: &Places, arguments: &Argument
     }
     // What was signed was another text.
     candidate.signatures.clear();
-    Keeper::open(&places.ledger, places.ledger_state.as_deref())?.propose(&candidate)?;
+    keeper(places)?.propose(&candidate)?;
 
     ensure!(found.lost.is_empty(), "not qualified: {}", found.lost.join("; "));
     ensure!(

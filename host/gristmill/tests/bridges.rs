@@ -5,7 +5,7 @@
 mod support;
 
 use gristmill_fakes::Transcript;
-use support::{ALONE, Serving, backend, server};
+use support::{ALONE, Home, Started, backend, server};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn five_servers_stand_behind_one_address() {
@@ -22,7 +22,7 @@ async fn five_servers_stand_behind_one_address() {
         configuration += &backend(kind, kind, &fake.url());
         fakes.push((kind, model, fake));
     }
-    let serving = Serving::start(&configuration, false);
+    let serving = Started::new(Home::with_components(), &configuration);
     for (kind, model, fake) in &fakes {
         let wanted: String = Transcript::named(kind, "chat-text")
             .events
@@ -73,7 +73,7 @@ async fn a_failure_has_its_status_before_the_stream_and_is_in_it_afterwards() {
         configuration += &backend(&format!("big{n}"), "vllm", &fake.url());
         fakes.push(fake);
     }
-    let serving = Serving::start(&configuration, false);
+    let serving = Started::new(Home::with_components(), &configuration);
     for (n, (case, status, word)) in FAILURES.into_iter().enumerate() {
         for stream in [false, true] {
             let (found, body) = serving.chat(case, stream);
@@ -94,9 +94,12 @@ async fn a_failure_has_its_status_before_the_stream_and_is_in_it_afterwards() {
 
 #[test]
 fn gristmill_itself_stands_behind_the_ollama_bridge() {
-    let inner = Serving::start("", true);
+    let inner = Started::new(Home::with_model(), "");
     let url = format!("http://{}", inner.address);
-    let outer = Serving::start(&format!("{ALONE}{}", backend("inner", "ollama", &url)), false);
+    let outer = Started::new(
+        Home::with_components(),
+        &format!("{ALONE}{}", backend("inner", "ollama", &url)),
+    );
     let ask = r#"{"model":"smollm2:latest","stream":false,"options":{"temperature":0,"num_predict":12},"messages":[{"role":"user","content":"Why is the sky blue?"}]}"#;
     let field = |body: &str, name: &str| {
         let at = body.find(&format!("\"{name}\":")).unwrap_or_else(|| panic!("{name}: {body}"));

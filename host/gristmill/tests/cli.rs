@@ -1,68 +1,17 @@
 //! The command line does what its help says, with real components and the demo model.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests may fail loudly")]
 
-use std::{
-    fs,
-    io::{BufRead, BufReader, Read, Write},
-    net::TcpStream,
-    path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
-};
+mod support;
 
-use gristmill_testing::{components, fetch};
-use tempfile::TempDir;
+use std::{fs, process::Command};
 
-/// A machine of its own: a home, a store, components and their pins.
-struct Home {
-    folder: TempDir,
-    settings: Vec<(&'static str, PathBuf)>,
-}
-
-impl Home {
-    fn empty() -> Self {
-        Self { folder: TempDir::new().unwrap(), settings: Vec::new() }
-    }
-
-    fn with_components() -> Self {
-        let folder = TempDir::new().unwrap();
-        let settings = components::share(Path::new(BINARY), folder.path()).unwrap();
-        Self { folder, settings }
-    }
-
-    fn with_model() -> Self {
-        let home = Self::with_components();
-        let file = fetch::smollm2().unwrap();
-        let done = home.run(&["import", file.to_str().unwrap(), "--name", "smollm2"]);
-        assert!(done.status.success(), "{}", text(&done.stderr));
-        home
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(BINARY);
-        command
-            .args(arguments)
-            .current_dir(self.folder.path())
-            .env("XDG_DATA_HOME", self.folder.path().join("data"))
-            .envs(self.settings.iter().map(|(name, value)| (name, value)))
-            .stdin(Stdio::null());
-        command
-    }
-
-    fn run(&self, arguments: &[&str]) -> Output {
-        self.command(arguments).output().unwrap()
-    }
-}
-
-const BINARY: &str = env!("CARGO_BIN_EXE_gristmill");
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
+use gristmill_testing::components;
+use support::{Home, exchange, text};
 
 #[test]
 fn a_misspelt_setting_is_refused_with_the_right_one() {
     let home = Home::empty();
-    fs::write(home.folder.path().join("gristmill.toml"), "[engine]\nthread = 2\n").unwrap();
+    fs::write(home.path("gristmill.toml"), "[engine]\nthread = 2\n").unwrap();
     let done = home.run(&["config", "check"]);
     assert!(!done.status.success());
     assert!(text(&done.stderr).contains("engine.threads"), "{}", text(&done.stderr));
@@ -71,7 +20,7 @@ fn a_misspelt_setting_is_refused_with_the_right_one() {
 #[test]
 fn config_show_tells_where_each_value_came_from() {
     let home = Home::empty();
-    fs::write(home.folder.path().join("gristmill.toml"), "[engine]\nmax_active = 3\n").unwrap();
+    fs::write(home.path("gristmill.toml"), "[engine]\nmax_active = 3\n").unwrap();
     let done = home
         .command(&["config", "show", "--engine-threads", "1"])
         .env("GRISTMILL_LOG_FORMAT", "json")
@@ -107,7 +56,7 @@ fn a_model_is_imported_listed_shown_and_removed() {
 #[test]
 fn what_is_not_a_model_is_named_and_leaves_nothing() {
     let home = Home::empty();
-    let file = home.folder.path().join("model.gguf");
+    let file = home.path("model.gguf");
     for (bytes, word) in [
         (&b""[..], "empty"),
         (&b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"[..], "LFS"),
@@ -139,7 +88,7 @@ fn an_answer_is_written_as_it_comes_with_its_speed() {
 #[test]
 fn a_component_is_inspected_pinned_and_verified() {
     let home = Home::with_components();
-    let plugins = home.folder.path().join("plugins");
+    let plugins = home.path("plugins");
     let family = plugins.join("gristmill_family_llama.wasm");
     let shown = text(&home.run(&["plugin", "inspect", family.to_str().unwrap()]).stdout);
     for part in
@@ -167,7 +116,7 @@ fn a_new_plugin_has_all_its_files_and_no_placeholder() {
         let made = home.run(&["plugin", "new", "--kind", kind, &name]);
         assert!(made.status.success(), "{}", text(&made.stderr));
         for file in ["Cargo.toml", "README.md", "src/lib.rs"] {
-            let written = fs::read_to_string(home.folder.path().join(&name).join(file)).unwrap();
+            let written = fs::read_to_string(home.path(&format!("{name}/{file}"))).unwrap();
             assert!(!written.contains("{{"), "{name}/{file} has a placeholder");
         }
         let again = home.run(&["plugin", "new", "--kind", kind, &name]);
@@ -187,24 +136,10 @@ fn a_stranger_may_not_be_listened_for_without_a_token() {
 #[test]
 fn a_server_answers_names_its_source_and_stops_in_peace() {
     let home = Home::with_model();
-    let mut server = home
-        .command(&["serve", "--server-listen", "127.0.0.1:0"])
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut log = BufReader::new(server.stderr.take().unwrap());
-    let mut line = String::new();
-    while !line.contains("listening on") {
-        line.clear();
-        assert!(log.read_line(&mut line).unwrap() > 0, "the server ended early");
-    }
-    let address = line.trim().rsplit("http://").next().unwrap().to_owned();
+    let mut server = home.serve(&[]);
     let body = r#"{"model":"smollm2","stream":false,"options":{"temperature":0,"num_predict":8},"messages":[{"role":"user","content":"Say hello."}]}"#;
-    let mut stream = TcpStream::connect(&address).unwrap();
-    write!(stream, "POST /api/chat HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let answer = exchange(&server.address, "POST", "/api/chat", "", body);
+    assert_eq!(answer.status, 200, "{}", answer.body);
     for header in [
         "x-request-id: ",
         "x-gristmill-model: smollm2:latest",
@@ -212,12 +147,11 @@ fn a_server_answers_names_its_source_and_stops_in_peace() {
         "x-gristmill-digest: sha256:",
         "x-gristmill-generation: 1",
     ] {
-        assert!(answer.contains(header), "{header} is not in\n{answer}");
+        assert!(answer.head.contains(header), "{header} is not in\n{}", answer.head);
     }
-    assert!(answer.contains(r#""eval_count":8"#), "{answer}");
+    assert!(answer.body.contains(r#""eval_count":8"#), "{}", answer.body);
 
-    let stopped = Command::new("kill").args(["-TERM", &server.id().to_string()]).status().unwrap();
-    assert!(stopped.success());
-    std::io::copy(&mut log, &mut std::io::sink()).unwrap();
-    assert!(server.wait().unwrap().success());
+    let stopped = Command::new("kill").args(["-TERM", &server.child.id().to_string()]).status();
+    assert!(stopped.unwrap().success());
+    assert!(server.child.wait().unwrap().success());
 }

@@ -8,48 +8,31 @@
     reason = "tests may fail loudly"
 )]
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
-};
+mod support;
+
+use std::{fs, ops::Deref};
 
 use gristmill_ledger::evidence::{Envelope, Outcome, Statement, signing_key};
 use gristmill_testing::{
-    components, fetch, guests,
+    fetch, guests,
     models::{self, Family, Shape},
 };
-use tempfile::TempDir;
+use support::text;
 
-const BINARY: &str = env!("CARGO_BIN_EXE_gristmill");
+/// A machine on which a short context takes a short time to fill.
+struct Home(support::Home);
 
-struct Home {
-    folder: TempDir,
-    settings: Vec<(&'static str, PathBuf)>,
+impl Deref for Home {
+    type Target = support::Home;
+
+    fn deref(&self) -> &support::Home {
+        &self.0
+    }
 }
 
 impl Home {
     fn new() -> Self {
-        let folder = TempDir::new().unwrap();
-        let settings = components::share(Path::new(BINARY), folder.path()).unwrap();
-        Self { folder, settings }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn run(&self, arguments: &[&str]) -> Output {
-        Command::new(BINARY)
-            .args(arguments)
-            .current_dir(self.folder.path())
-            .env("XDG_DATA_HOME", self.path("data"))
-            // A short context is a short time to fill it.
-            .env("GRISTMILL_ENGINE_CONTEXT", "512")
-            .envs(self.settings.iter().map(|(name, value)| (name, value)))
-            .stdin(Stdio::null())
-            .output()
-            .unwrap()
+        Self(support::Home::with_components().set("GRISTMILL_ENGINE_CONTEXT", "512"))
     }
 
     fn report(&self, name: &str) -> Statement {
@@ -60,23 +43,13 @@ impl Home {
         let home = Self::new();
         let wasm = home.path("plugins/liar.wasm");
         fs::write(&wasm, guests::guest("liar").unwrap()).unwrap();
-        fs::copy(home.path("policies/grants/cpu.toml"), home.path("policies/grants/liar.toml"))
-            .unwrap();
+        let grants = home.path("policies/grants");
+        fs::copy(grants.join("cpu.toml"), grants.join("liar.toml")).unwrap();
         let ledger = home.path("ledger");
-        let pinned = home.run(&[
-            "plugin",
-            "pin",
-            "--ledger",
-            ledger.to_str().unwrap(),
-            wasm.to_str().unwrap(),
-        ]);
-        assert!(pinned.status.success(), "{}", text(&pinned.stderr));
+        let (ledger, wasm) = (ledger.to_str().unwrap(), wasm.to_str().unwrap());
+        home.says(&["plugin", "pin", "--ledger", ledger, wasm]);
         home
     }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 #[test]

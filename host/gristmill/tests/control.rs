@@ -8,130 +8,37 @@
     reason = "tests may fail loudly"
 )]
 
+mod support;
+
 use std::{
     fs,
-    io::{BufRead, BufReader, Read, Write},
-    net::{TcpListener, TcpStream},
     path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
-    thread,
 };
 
-use gristmill_testing::components;
+use gristmill_fakes::Fake;
 use serde_json::{Value, json};
-use tempfile::TempDir;
+use support::{Home, Serving, exchange};
 
-const BINARY: &str = env!("CARGO_BIN_EXE_gristmill");
-
-/// A machine of its own, with components and their pins.
-struct Home {
-    folder: TempDir,
-    settings: Vec<(&'static str, PathBuf)>,
+/// A host whose only back-end is a vLLM that has no models.
+struct Host {
+    serving: Serving,
+    _fake: Fake,
 }
 
-impl Home {
-    fn new() -> Self {
-        let folder = TempDir::new().unwrap();
-        let settings = components::share(Path::new(BINARY), folder.path()).unwrap();
-        Self { folder, settings }
+impl Host {
+    async fn serve(home: &Home) -> Self {
+        let fake = Fake::start(|_| support::json(r#"{"object": "list", "data": []}"#)).await;
+        let backend = format!("fast=vllm,{}", fake.url());
+        let serving = home.serve(&["--plugins-backend", "", "--backend", &backend]);
+        Self { serving, _fake: fake }
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(BINARY);
-        command
-            .args(arguments)
-            .current_dir(self.folder.path())
-            .env("XDG_DATA_HOME", self.folder.path().join("data"))
-            .envs(self.settings.iter().map(|(name, value)| (name, value)))
-            .stdin(Stdio::null());
-        command
-    }
-
-    fn run(&self, arguments: &[&str]) -> Output {
-        self.command(arguments).output().unwrap()
-    }
-
-    /// What a command that must succeed prints.
-    fn says(&self, arguments: &[&str]) -> String {
-        let done = self.run(arguments);
-        let error = String::from_utf8_lossy(&done.stderr);
-        assert!(done.status.success(), "{arguments:?}: {error}");
-        String::from_utf8(done.stdout).unwrap().trim().to_owned()
-    }
-
-    fn path(&self, path: &str) -> PathBuf {
-        self.folder.path().join(path)
-    }
-
-    /// `gristmill serve` with a vLLM that has no models.
-    fn serve(&self) -> Serving {
-        let empty = TcpListener::bind("127.0.0.1:0").unwrap();
-        let backend = format!("fast=vllm,http://{}", empty.local_addr().unwrap());
-        thread::spawn(move || {
-            for stream in empty.incoming() {
-                let mut stream = stream.unwrap();
-                let mut head = BufReader::new(stream.try_clone().unwrap());
-                let mut line = String::new();
-                while head.read_line(&mut line).unwrap_or(0) > 2 {
-                    line.clear();
-                }
-                let body = r#"{"object": "list", "data": []}"#;
-                let _ = write!(
-                    stream,
-                    "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\
-                     Connection: close\r\nContent-Length: {}\r\n\r\n{body}",
-                    body.len()
-                );
-            }
-        });
-        let mut child = self
-            .command(&["serve", "--server-listen", "127.0.0.1:0", "--plugins-backend", ""])
-            .args(["--backend", &backend])
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut log = BufReader::new(child.stderr.take().unwrap());
-        let (mut said, mut line) = (String::new(), String::new());
-        while !line.contains("listening on") {
-            line.clear();
-            assert!(log.read_line(&mut line).unwrap() > 0, "the server ended early:\n{said}");
-            said.push_str(&line);
-        }
-        thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
-        let address = line.trim().rsplit("http://").next().unwrap().to_owned();
-        Serving { child, address }
-    }
-}
-
-struct Serving {
-    child: Child,
-    address: String,
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Serving {
     /// Status and body.
     fn ask(&self, key: &str, method: &str, path: &str, body: Option<Value>) -> (u16, Value) {
         let body = body.map_or_else(String::new, |body| body.to_string());
-        let mut stream = TcpStream::connect(&self.address).unwrap();
-        write!(
-            stream,
-            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
-             X-Api-Key: {key}\r\nContent-Length: {}\r\n\r\n{body}",
-            body.len()
-        )
-        .unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
-        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
-        (status, serde_json::from_str(body).unwrap_or_else(|_| panic!("not JSON: {answer}")))
+        let key = format!("X-Api-Key: {key}\r\n");
+        let answer = exchange(&self.serving.address, method, path, &key, &body);
+        (answer.status, answer.json())
     }
 
     fn get(&self, key: &str, path: &str) -> Value {
@@ -148,10 +55,10 @@ impl Serving {
     }
 }
 
-#[test]
-fn keys_are_made_listed_and_revoked_while_the_host_serves() {
-    let home = Home::new();
-    let serving = home.serve();
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_are_made_listed_and_revoked_while_the_host_serves() {
+    let home = Home::with_components();
+    let serving = Host::serve(&home).await;
     assert_eq!(serving.ask("", "GET", "/api/version", None).0, 200, "no keys yet");
     let boss = home.says(&["key", "add", "boss", "--operator"]);
     let limits = ["--models", "m,fast/n", "--rate", "0.5", "--concurrent", "4"];
@@ -177,26 +84,22 @@ fn keys_are_made_listed_and_revoked_while_the_host_serves() {
         (&["key", "add", "app"], "not used again"),
         (&["key", "add", "x", "--operator", "--models", "m"], "cannot be used with"),
     ] {
-        let done = home.run(arguments);
-        let error = String::from_utf8_lossy(&done.stderr).into_owned();
-        assert!(!done.status.success() && error.contains(word), "{arguments:?}: {error}");
+        home.refuses(arguments, word);
     }
 }
 
 #[test]
 fn an_address_that_strangers_reach_is_served_with_a_key_alone() {
-    let home = Home::new();
+    let home = Home::with_components();
     let serve = ["serve", "--server-listen", "0.0.0.0:0", "--plugins-backend", ""];
-    let refused = home.run(&serve);
-    let error = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(!refused.status.success() && error.contains("gristmill key add"), "{error}");
+    home.refuses(&serve, "gristmill key add");
 }
 
-#[test]
-fn a_pin_is_promoted_and_taken_back_by_an_operator() {
-    let home = Home::new();
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pin_is_promoted_and_taken_back_by_an_operator() {
+    let home = Home::with_components();
     let key = home.says(&["key", "add", "boss", "--operator"]);
-    let serving = home.serve();
+    let serving = Host::serve(&home).await;
     let post = |path: &str, body: Value| serving.ask(&key, "POST", path, Some(body));
     let (old, first) = serving.runs(&key);
     assert_eq!(first, 1);
@@ -282,11 +185,11 @@ fn refused(entries: &[Value]) -> bool {
     entries.iter().any(|entry| entry["document"]["what"] == "refusal")
 }
 
-#[test]
-fn what_is_wrong_on_disk_is_said_and_stops_nothing() {
-    let home = Home::new();
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_wrong_on_disk_is_said_and_stops_nothing() {
+    let home = Home::with_components();
     let key = home.says(&["key", "add", "boss", "--operator"]);
-    let serving = home.serve();
+    let serving = Host::serve(&home).await;
     let words = || {
         let (_, ready) = serving.ask(&key, "GET", "/readyz", None);
         let problems = ready["problems"].as_array().unwrap().clone();

@@ -7,66 +7,20 @@
     reason = "tests may fail loudly"
 )]
 
+mod support;
+
 use std::{
-    io::{BufRead, BufReader, Read, Write},
-    net::{TcpListener, TcpStream},
-    path::Path,
-    process::{Child, Command, Stdio},
+    io::{BufRead, BufReader, Write},
+    net::TcpListener,
     thread,
 };
 
-use gristmill_testing::components;
-use tempfile::TempDir;
-
-const BINARY: &str = env!("CARGO_BIN_EXE_gristmill");
-
-struct Serving {
-    child: Child,
-    address: String,
-    _home: TempDir,
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// `gristmill serve` with these flags and no engine.
-fn serve(flags: &[&str], key: &str) -> Serving {
-    let home = TempDir::new().unwrap();
-    let settings = components::share(Path::new(BINARY), home.path()).unwrap();
-    let mut child = Command::new(BINARY)
-        .args(["serve", "--server-listen", "127.0.0.1:0", "--plugins-backend", ""])
-        .args(flags)
-        .current_dir(home.path())
-        .env("XDG_DATA_HOME", home.path().join("data"))
-        .env("SERVER_KEY", key)
-        .envs(settings.iter().map(|(name, value)| (name, value)))
-        .stdin(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut log = BufReader::new(child.stderr.take().unwrap());
-    let (mut said, mut line) = (String::new(), String::new());
-    while !line.contains("listening on") {
-        line.clear();
-        assert!(log.read_line(&mut line).unwrap() > 0, "the server ended early:\n{said}");
-        said.push_str(&line);
-    }
-    thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
-    let address = line.trim().rsplit("http://").next().unwrap().to_owned();
-    Serving { child, address, _home: home }
-}
+use support::{Home, Serving, exchange};
 
 /// The whole answer, head and body.
 fn get(serving: &Serving, path: &str) -> String {
-    let mut stream = TcpStream::connect(&serving.address).unwrap();
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
+    let answer = exchange(&serving.address, "GET", path, "", "");
+    answer.head + "\r\n\r\n" + &answer.body
 }
 
 /// A server with one model that says which key it was shown.
@@ -105,8 +59,9 @@ fn the_others_serve_and_what_is_missing_is_said() {
         &format!("gone=vllm,http://{gone}/secret-path"),
         &format!("here=openai-compatible,{url},key-env=SERVER_KEY"),
     ];
-    let serving =
-        serve(&["--backend", flags[0], "--backend", flags[1]], "sk-told-to-the-server-alone");
+    let home = Home::with_components().set("SERVER_KEY", "sk-told-to-the-server-alone");
+    let servers = ["--backend", flags[0], "--backend", flags[1]];
+    let serving = home.serve(&[&["--plugins-backend", ""], &servers[..]].concat());
 
     for path in ["/api/tags", "/v1/models"] {
         let answer = get(&serving, path);

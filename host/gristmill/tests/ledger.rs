@@ -8,12 +8,11 @@
     reason = "tests may fail loudly"
 )]
 
+mod support;
+
 use std::{
     fs,
-    io::{BufRead, BufReader, Read, Write},
-    net::TcpStream,
-    path::PathBuf,
-    process::{Child, Command, Output, Stdio},
+    ops::Deref,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -23,62 +22,40 @@ use std::{
 };
 
 use gristmill_testing::guests;
-use serde_json::{Value, json};
-use tempfile::TempDir;
+use serde_json::json;
+use support::{Serving, exchange};
 
-const BINARY: &str = env!("CARGO_BIN_EXE_gristmill");
+/// A machine with an empty ledger, and a grant for what tells its own name.
+struct Home(support::Home);
 
-/// A machine of its own with an empty ledger.
-struct Home {
-    folder: TempDir,
+impl Deref for Home {
+    type Target = support::Home;
+
+    fn deref(&self) -> &support::Home {
+        &self.0
+    }
 }
 
 impl Home {
     fn new() -> Self {
-        let home = Self { folder: TempDir::new().unwrap() };
-        for folder in ["plugins", "ledger", "policies/grants"] {
-            fs::create_dir_all(home.path(folder)).unwrap();
+        let home = support::Home::empty();
+        let folders = ["plugins", "ledger", "policies"].map(|folder| home.path(folder));
+        let [plugins, ledger, policies] = folders;
+        for folder in [&plugins, &ledger, &policies.join("grants")] {
+            fs::create_dir_all(folder).unwrap();
         }
-        let grant = "kind = 'backend'\nimports = ['gristmill:contract/*', 'wasi:cli/*', 'wasi:clocks/*', 'wasi:io/*']\n";
-        fs::write(home.path("policies/grants/voice.toml"), grant).unwrap();
-        home
-    }
-
-    fn path(&self, path: &str) -> PathBuf {
-        self.folder.path().join(path)
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(BINARY);
-        command
-            .args(arguments)
-            .current_dir(self.folder.path())
-            .env("XDG_DATA_HOME", self.path("data"))
-            .env("XDG_CACHE_HOME", self.path("cache"))
-            .env("GRISTMILL_PATHS_PLUGINS", self.path("plugins"))
-            .env("GRISTMILL_PATHS_LEDGER", self.path("ledger"))
-            .env("GRISTMILL_PATHS_POLICIES", self.path("policies"))
-            .env("GRISTMILL_PLUGINS_BACKEND", "voice")
-            .env("GRISTMILL_PLUGINS_FAMILIES", "")
-            .stdin(Stdio::null());
-        command
-    }
-
-    fn run(&self, arguments: &[&str]) -> Output {
-        self.command(arguments).output().unwrap()
-    }
-
-    fn says(&self, arguments: &[&str]) -> String {
-        let done = self.run(arguments);
-        let error = String::from_utf8_lossy(&done.stderr);
-        assert!(done.status.success(), "{arguments:?}: {error}");
-        String::from_utf8(done.stdout).unwrap()
-    }
-
-    fn refuses(&self, arguments: &[&str], word: &str) {
-        let done = self.run(arguments);
-        let error = String::from_utf8_lossy(&done.stderr);
-        assert!(!done.status.success() && error.contains(word), "{arguments:?}: {error}");
+        let imports = "'gristmill:contract/*', 'wasi:cli/*', 'wasi:clocks/*', 'wasi:io/*'";
+        let grant = format!("kind = 'backend'\nimports = [{imports}]\n");
+        fs::write(policies.join("grants/voice.toml"), grant).unwrap();
+        let cache = home.path("cache");
+        Self(
+            home.set("XDG_CACHE_HOME", cache)
+                .set("GRISTMILL_PATHS_PLUGINS", plugins)
+                .set("GRISTMILL_PATHS_LEDGER", ledger)
+                .set("GRISTMILL_PATHS_POLICIES", policies)
+                .set("GRISTMILL_PLUGINS_BACKEND", "voice")
+                .set("GRISTMILL_PLUGINS_FAMILIES", ""),
+        )
     }
 
     /// Proposes a guest as `voice` and puts it in force.
@@ -92,92 +69,50 @@ impl Home {
         fs::write(&file, guests::guest(guest).unwrap()).unwrap();
         self.says(&["ledger", "pin", "voice", file.to_str().unwrap()]);
     }
+}
 
-    fn serve(&self) -> Serving {
-        let mut child = self
-            .command(&["serve", "--server-listen", "127.0.0.1:0"])
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut log = BufReader::new(child.stderr.take().unwrap());
-        let (mut said, mut line) = (String::new(), String::new());
-        while !line.contains("listening on") {
-            line.clear();
-            assert!(log.read_line(&mut line).unwrap() > 0, "the server ended early:\n{said}");
-            said.push_str(&line);
-        }
-        thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
-        let address = line.trim().rsplit("http://").next().unwrap().to_owned();
-        Serving { child, address }
+/// What a component that tells its own name answers.
+fn said(address: &str, prompt: &str) -> Result<String, String> {
+    let body = json!({"model": "teller", "prompt": prompt, "stream": false, "raw": true});
+    let answer = exchange(address, "POST", "/api/generate", "", &body.to_string());
+    match answer.status {
+        200 => Ok(answer.json()["response"].as_str().unwrap().trim().to_owned()),
+        status => Err(format!("{status} {}", answer.body)),
     }
 }
 
-struct Serving {
-    child: Child,
-    address: String,
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn exchange(address: &str, method: &str, path: &str, body: &str) -> (u16, Value) {
-    let mut stream = TcpStream::connect(address).unwrap();
-    let length = body.len();
-    let head = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n");
-    write!(stream, "{head}Content-Length: {length}\r\n\r\n{body}").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
-    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
-    (status, serde_json::from_str(body).unwrap_or_else(|_| panic!("not JSON: {answer}")))
-}
-
-/// Whose answer it is: the component tells its own name.
 fn voice(address: &str) -> Result<String, String> {
-    let body = json!({"model": "teller", "prompt": "1", "stream": false, "raw": true}).to_string();
-    let (status, answer) = exchange(address, "POST", "/api/generate", &body);
-    match status {
-        200 => Ok(answer["response"].as_str().unwrap().trim().to_owned()),
-        _ => Err(format!("{status} {answer}")),
+    said(address, "1")
+}
+
+/// Looks until it is so.
+fn until(mut found: impl FnMut() -> String, wanted: impl Fn(&str) -> bool) {
+    let begun = Instant::now();
+    loop {
+        let found = found();
+        if wanted(&found) {
+            return;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "{found}");
     }
 }
 
-impl Serving {
-    /// Asks until this one answers.
-    fn until(&self, name: &str) {
-        let begun = Instant::now();
-        loop {
-            let found = voice(&self.address).unwrap();
-            if found == name {
-                return;
-            }
-            assert!(begun.elapsed() < Duration::from_secs(60), "{found} instead of {name}");
-        }
-    }
+/// Asks until this one answers.
+fn answers(serving: &Serving, name: &str) {
+    until(|| voice(&serving.address).unwrap(), |found| found == name);
+}
 
-    /// Asks `/readyz` until it says this of the ledger.
-    fn ready(&self, wanted: impl Fn(&str) -> bool) {
-        let begun = Instant::now();
-        loop {
-            let (_, found) = exchange(&self.address, "GET", "/readyz", "");
-            if wanted(&found.to_string()) {
-                return;
-            }
-            assert!(begun.elapsed() < Duration::from_secs(60), "{found}");
-        }
-    }
+/// Asks `/readyz` until it is so.
+fn ready(serving: &Serving, wanted: impl Fn(&str) -> bool) {
+    until(|| exchange(&serving.address, "GET", "/readyz", "", "").body, wanted);
 }
 
 #[test]
 fn a_promotion_and_a_rollback_move_the_traffic_and_drop_nobody() {
     let home = Home::new();
     home.promote("teller");
-    let serving = home.serve();
-    serving.until("teller");
+    let serving = home.serve(&[]);
+    answers(&serving, "teller");
 
     let stop = Arc::new(AtomicBool::new(false));
     let (address, stopped) = (serving.address.clone(), Arc::clone(&stop));
@@ -189,9 +124,9 @@ fn a_promotion_and_a_rollback_move_the_traffic_and_drop_nobody() {
         answers
     });
     home.promote("teller_next");
-    serving.until("teller-next");
+    answers(&serving, "teller-next");
     home.says(&["ledger", "rollback", "voice"]);
-    serving.until("teller");
+    answers(&serving, "teller");
     stop.store(true, Ordering::Relaxed);
     for answer in crowd.join().unwrap() {
         let name = answer.unwrap();
@@ -210,23 +145,26 @@ fn a_promotion_and_a_rollback_move_the_traffic_and_drop_nobody() {
 fn a_changed_file_is_followed_and_a_broken_one_is_not() {
     let home = Home::new();
     home.promote("teller");
-    let serving = home.serve();
-    serving.until("teller");
+    let serving = home.serve(&[]);
+    answers(&serving, "teller");
     let place = home.path("ledger/pins/voice.toml");
     let good = fs::read_to_string(&place).unwrap();
 
     // Half written by an editor: what answers goes on, and readiness tells.
     fs::write(&place, good.split_at(good.len() / 2).0).unwrap();
-    serving.ready(|found| found.contains("voice"));
+    ready(&serving, |found| found.contains("voice"));
     assert_eq!(voice(&serving.address).unwrap(), "teller");
     fs::write(&place, &good).unwrap();
-    serving.ready(|found| !found.contains("invalid-pin"));
+    ready(&serving, |found| !found.contains("invalid-pin"));
 
     // A pin for bytes that are not there is refused, by its word.
     let other = good.replace("sequence = 1", "sequence = 2");
     let digest = other.lines().find(|line| line.starts_with("sha256")).unwrap().to_owned();
     fs::write(&place, other.replace(&digest, &format!("sha256 = \"{}\"", "0".repeat(64)))).unwrap();
-    serving.ready(|found| found.contains("digest-mismatch") || found.contains("voice"));
+    until(
+        || home.says(&["ledger", "log", "voice"]),
+        |log| log.contains("(digest-mismatch)") && log.contains("[a changed file]"),
+    );
     assert_eq!(voice(&serving.address).unwrap(), "teller");
     fs::write(&place, &good).unwrap();
 
@@ -235,7 +173,7 @@ fn a_changed_file_is_followed_and_a_broken_one_is_not() {
     fs::create_dir_all(home.path("ledger/history/voice")).unwrap();
     fs::copy(&place, home.path("ledger/history/voice/1.toml")).unwrap();
     fs::rename(home.path("ledger/candidates/voice.toml"), &place).unwrap();
-    serving.until("teller-next");
+    answers(&serving, "teller-next");
     let log = home.says(&["ledger", "log", "voice"]);
     assert!(log.contains("[a changed file]") && log.contains("generation 2"), "{log}");
 }
@@ -261,7 +199,7 @@ fn what_lacks_signatures_or_was_revoked_is_refused_with_its_word() {
     let public = home.says(&["ledger", "keygen", key.to_str().unwrap()]);
     home.refuses(&["ledger", "keygen", key.to_str().unwrap()], "exists");
     home.refuses(&["ledger", "trust", "ada", "not a key"], "Ed25519 public key");
-    home.says(&["ledger", "trust", "ada", public.trim()]);
+    home.says(&["ledger", "trust", "ada", &public]);
 
     home.propose("teller_next");
     home.refuses(&["ledger", "promote", "voice"], "signature");
@@ -282,24 +220,24 @@ fn what_lacks_signatures_or_was_revoked_is_refused_with_its_word() {
 fn a_component_that_breaks_is_taken_back_and_the_ledger_says_why() {
     let home = Home::new();
     home.promote("teller");
-    let serving = home.serve();
-    serving.until("teller");
+    let serving = home.serve(&[]);
+    answers(&serving, "teller");
     home.promote("teller_worse");
-    serving.until("teller-worse");
-    let body = json!({"model": "teller", "prompt": "1 trap", "stream": false, "raw": true});
-    let begun = Instant::now();
-    while voice(&serving.address).unwrap() != "teller" {
-        exchange(&serving.address, "POST", "/api/generate", &body.to_string());
-        assert!(begun.elapsed() < Duration::from_secs(60), "it serves on");
-    }
-    let begun = Instant::now();
-    loop {
-        let log = home.says(&["ledger", "log", "voice"]);
-        if log.contains("rollback") && (log.contains("guardrail") || log.contains("quarantined")) {
-            break;
-        }
-        assert!(begun.elapsed() < Duration::from_secs(60), "{log}");
-    }
-    serving.until("teller");
+    answers(&serving, "teller-worse");
+    until(
+        || {
+            // Its own fault ends each of these.
+            let _ = said(&serving.address, "1 trap");
+            voice(&serving.address).unwrap()
+        },
+        |found| found == "teller",
+    );
+    until(
+        || home.says(&["ledger", "log", "voice"]),
+        |log| {
+            log.contains("rollback") && (log.contains("guardrail") || log.contains("quarantined"))
+        },
+    );
+    answers(&serving, "teller");
     assert!(home.says(&["ledger", "verify"]).contains("sound"));
 }

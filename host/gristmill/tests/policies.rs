@@ -10,27 +10,21 @@
 
 mod support;
 
-use std::{collections::BTreeMap, fs, path::Path, process::Command};
+use std::{collections::BTreeMap, fs, path::Path};
 
-use gristmill_fakes::{Fake, Received, Step, Transcript};
-use gristmill_testing::components;
+use gristmill_fakes::{Fake, Received, Transcript};
 use serde_json::{Value, json};
-use support::{ALONE, BINARY, Serving, backend};
+use support::{ALONE, Home, Started, backend, text};
 
 /// An Ollama with a Gemma 4 and a Llama.
 async fn ollama() -> Fake {
-    let json = |body: &str| {
-        let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json";
-        let wire = format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
-        vec![Step::Send(wire.into_bytes())]
-    };
     Fake::start(move |request: &Received| match request.target.as_str() {
-        "GET /api/version" => json(r#"{"version":"0.12.0"}"#),
-        "GET /api/tags" => json(
+        "GET /api/version" => support::json(r#"{"version":"0.12.0"}"#),
+        "GET /api/tags" => support::json(
             r#"{"models":[{"name":"gemma4:e4b","details":{"family":"gemma4"}},
                 {"name":"llama3","details":{"family":"llama"}}]}"#,
         ),
-        "POST /api/show" => json(r#"{"capabilities":["completion"]}"#),
+        "POST /api/show" => support::json(r#"{"capabilities":["completion"]}"#),
         _ => Transcript::named("ollama", "chat-text").steps(),
     })
     .await
@@ -73,8 +67,10 @@ const TOLD: &str = "stripped options.repeat_penalty (unverified); stripped optio
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn gemma_4_behind_ollama_is_asked_for_what_is_permitted_and_the_answer_says_the_rest() {
     let fake = ollama().await;
-    let serving =
-        Serving::start(&format!("{ALONE}{}", backend("big", "ollama", &fake.url())), false);
+    let serving = Started::new(
+        Home::with_components(),
+        &format!("{ALONE}{}", backend("big", "ollama", &fake.url())),
+    );
     let minimal = json!({ "temperature": 1, "top_k": 64, "top_p": 0.95 });
     let same = |found: &Value, wanted: &Value| {
         let numbers = |value: &Value| {
@@ -133,9 +129,11 @@ fn hang_up(serving: &Serving) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn files_are_read_again_at_a_signal_and_a_broken_one_changes_nothing() {
     let fake = ollama().await;
-    let serving =
-        Serving::start(&format!("{ALONE}{}", backend("big", "ollama", &fake.url())), false);
-    let file = serving.path("policies/parameters/gemma4-ollama-minimal.toml");
+    let serving = Started::new(
+        Home::with_components(),
+        &format!("{ALONE}{}", backend("big", "ollama", &fake.url())),
+    );
+    let file = serving.home.path("policies/parameters/gemma4-ollama-minimal.toml");
     let shipped = fs::read_to_string(&file).unwrap();
     let ask = || {
         let body = chat("gemma4:e4b", false, json!({ "options": { "num_ctx": 4096 } }));
@@ -182,23 +180,16 @@ async fn files_are_read_again_at_a_signal_and_a_broken_one_changes_nothing() {
     assert_eq!(header(&head, "x-gristmill-policy-detail"), None, "{head}");
 }
 
-/// Success, and what was said, of a command with this policy folder.
-fn run(folder: &Path, arguments: &[&str]) -> (bool, String) {
-    let output = Command::new(BINARY)
-        .args(arguments)
-        .current_dir(folder)
-        .env("GRISTMILL_PATHS_POLICIES", folder.join("policies"))
-        .output()
-        .unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    (output.status.success(), String::from_utf8(said).unwrap())
+/// Success, and what was said, of a command.
+fn run(home: &Home, arguments: &[&str]) -> (bool, String) {
+    let output = home.run(arguments);
+    (output.status.success(), text(&output.stdout) + &text(&output.stderr))
 }
 
 #[test]
 fn a_broken_or_unknown_file_refuses_the_start_with_file_and_key() {
-    let home = tempfile::tempdir().unwrap();
-    let settings = components::share(Path::new(BINARY), home.path()).unwrap();
-    let (sound, said) = run(home.path(), &["policy", "check"]);
+    let home = Home::with_components();
+    let (sound, said) = run(&home, &["policy", "check"]);
     assert!(sound && said.contains("1 parameter policies, 1 profiles"), "{said}");
     for (file, text, code, key) in [
         ("parameters/x.toml", "reason = \"r\"\nfamly = \"x\"", "invalid-policy", "famly"),
@@ -211,21 +202,13 @@ fn a_broken_or_unknown_file_refuses_the_start_with_file_and_key() {
         ("profiles/x.toml", "description = \"d\"\nparameters.sed = 1", "invalid-profile", "sed"),
         ("parmeters/x.toml", "", "unknown-policy", "parmeters"),
     ] {
-        let path = home.path().join("policies").join(file);
+        let path = home.path("policies").join(file);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, text).unwrap();
-        let (sound, said) = run(home.path(), &["policy", "check"]);
+        let (sound, said) = run(&home, &["policy", "check"]);
         assert!(!sound && said.contains(code) && said.contains(key), "{said}");
-        let serve = Command::new(BINARY)
-            .args(["serve", "--server-listen", "127.0.0.1:0"])
-            .current_dir(home.path())
-            .envs(settings.iter().map(|(name, value)| (name, value)))
-            .output()
-            .unwrap();
-        let said = String::from_utf8(serve.stderr).unwrap();
-        assert!(!serve.status.success(), "{file}");
         for word in [code, key, file.split('/').next().unwrap()] {
-            assert!(said.contains(word), "{word}: {said}");
+            home.refuses(&["serve", "--server-listen", "127.0.0.1:0"], word);
         }
         fs::remove_file(&path).unwrap();
     }
@@ -234,17 +217,18 @@ fn a_broken_or_unknown_file_refuses_the_start_with_file_and_key() {
 #[test]
 fn the_schemas_are_printed() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let (listed, kinds) = run(here, &["policy", "schema"]);
+    let home = Home::empty();
+    let (listed, kinds) = run(&home, &["policy", "schema"]);
     assert!(listed);
     let mut count = 0;
     for line in kinds.lines() {
         let kind = line.split_whitespace().next().unwrap();
-        let (printed, schema) = run(here, &["policy", "schema", kind]);
+        let (printed, schema) = run(&home, &["policy", "schema", kind]);
         let shipped = here.join(format!("../../policies/schema/{kind}.json"));
         assert!(printed && schema == fs::read_to_string(shipped).unwrap(), "{kind}");
         count += 1;
     }
     assert_eq!(count, 5);
-    let (printed, said) = run(here, &["policy", "schema", "grants"]);
+    let (printed, said) = run(&home, &["policy", "schema", "grants"]);
     assert!(!printed && said.contains("known are grant, block"), "{said}");
 }

@@ -1,4 +1,5 @@
-//! A running `gristmill serve`, and fake servers for its bridges.
+//! A machine of its own, what the binary says on it, a running `gristmill serve`, and fake servers for
+//! its bridges.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -12,58 +13,91 @@ use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
+    ops::Deref,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Command, Output, Stdio},
     sync::mpsc,
     time::Duration,
 };
 
 use gristmill_fakes::{Fake, Received, Step, Transcript};
 use gristmill_testing::{components, fetch};
+use serde_json::Value;
 use tempfile::TempDir;
 
 pub const BINARY: &str = env!("CARGO_BIN_EXE_gristmill");
 
-/// A running `gristmill serve`; stopped when dropped.
-pub struct Serving {
-    pub child: Child,
-    pub address: String,
-    pub home: TempDir,
-    lines: mpsc::Receiver<String>,
+/// A machine of its own: a home, a store, components and their pins.
+pub struct Home {
+    folder: TempDir,
+    settings: Vec<(&'static str, PathBuf)>,
 }
 
-impl Drop for Serving {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+impl Home {
+    /// Without components.
+    pub fn empty() -> Self {
+        Self { folder: TempDir::new().unwrap(), settings: Vec::new() }
     }
-}
 
-impl Serving {
-    /// With this configuration; `model`: with the demo model in its store.
-    pub fn start(configuration: &str, model: bool) -> Self {
-        let home = TempDir::new().unwrap();
-        let settings = components::share(Path::new(BINARY), home.path()).unwrap();
-        fs::write(home.path().join("gristmill.toml"), configuration).unwrap();
-        let command = |arguments: &[&str]| {
-            let mut command = Command::new(BINARY);
-            command
-                .args(arguments)
-                .current_dir(home.path())
-                .env("XDG_DATA_HOME", home.path().join("data"))
-                .envs(settings.iter().map(|(name, value)| (name, value)))
-                .stdin(Stdio::null());
-            command
-        };
-        if model {
-            let file = fetch::smollm2().unwrap();
-            let import = ["import", file.to_str().unwrap(), "--name", "smollm2"];
-            assert!(command(&import).output().unwrap().status.success());
-        }
-        let mut child = command(&["serve", "--server-listen", "127.0.0.1:0"])
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+    /// With the first-party components.
+    pub fn with_components() -> Self {
+        let folder = TempDir::new().unwrap();
+        let settings = components::share(Path::new(BINARY), folder.path()).unwrap();
+        Self { folder, settings }
+    }
+
+    /// With the demo model too.
+    pub fn with_model() -> Self {
+        let home = Self::with_components();
+        let file = fetch::smollm2().unwrap();
+        home.says(&["import", file.to_str().unwrap(), "--name", "smollm2"]);
+        home
+    }
+
+    /// With this setting in the environment of every command.
+    pub fn set(mut self, variable: &'static str, value: impl Into<PathBuf>) -> Self {
+        self.settings.push((variable, value.into()));
+        self
+    }
+
+    /// A file below it.
+    pub fn path(&self, file: &str) -> PathBuf {
+        self.folder.path().join(file)
+    }
+
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(BINARY);
+        command
+            .args(arguments)
+            .current_dir(self.folder.path())
+            .env("XDG_DATA_HOME", self.path("data"))
+            .envs(self.settings.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null());
+        command
+    }
+
+    pub fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// What a command that must succeed prints.
+    pub fn says(&self, arguments: &[&str]) -> String {
+        let done = self.run(arguments);
+        assert!(done.status.success(), "{arguments:?}: {}", text(&done.stderr));
+        text(&done.stdout).trim().to_owned()
+    }
+
+    /// A command that must fail says this.
+    pub fn refuses(&self, arguments: &[&str], word: &str) {
+        let done = self.run(arguments);
+        let error = text(&done.stderr);
+        assert!(!done.status.success() && error.contains(word), "{arguments:?}: {error}");
+    }
+
+    /// `gristmill serve` with these flags.
+    pub fn serve(&self, flags: &[&str]) -> Serving {
+        let mut command = self.command(&["serve", "--server-listen", "127.0.0.1:0"]);
+        let mut child = command.args(flags).stderr(Stdio::piped()).spawn().unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap());
         let mut said = String::new();
         let address = loop {
@@ -80,9 +114,29 @@ impl Serving {
                 let _ = line.send(text);
             }
         });
-        Self { child, address, home, lines }
+        Serving { child, address, lines }
     }
+}
 
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A running `gristmill serve`; stopped when dropped.
+pub struct Serving {
+    pub child: Child,
+    pub address: String,
+    lines: mpsc::Receiver<String>,
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Serving {
     /// Waits for a line of its log with this word, and returns what was logged up to it.
     pub fn says(&self, word: &str) -> String {
         let mut said = String::new();
@@ -94,32 +148,16 @@ impl Serving {
         said
     }
 
-    /// A file below its home.
-    pub fn path(&self, file: &str) -> PathBuf {
-        self.home.path().join(file)
-    }
-
-    /// Status and body of an answer, chunks joined.
+    /// Status and body of an answer.
     pub fn post(&self, path: &str, body: &str) -> (u16, String) {
-        let (head, body) = self.answer(path, "", body);
-        (head.split(' ').nth(1).unwrap().parse().unwrap(), body)
+        let answer = exchange(&self.address, "POST", path, "", body);
+        (answer.status, answer.body)
     }
 
     /// Head and body of an answer; `headers`: lines of the request's own.
     pub fn answer(&self, path: &str, headers: &str, body: &str) -> (String, String) {
-        let mut stream = TcpStream::connect(&self.address).unwrap();
-        write!(
-            stream,
-            "POST {path} HTTP/1.0\r\nHost: localhost\r\nContent-Type: application/json\r\n\
-             {headers}Content-Length: {}\r\n\r\n{body}",
-            body.len()
-        )
-        .unwrap();
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).unwrap();
-        let answer = String::from_utf8(answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
-        (head.to_owned(), body.to_owned())
+        let answer = exchange(&self.address, "POST", path, headers, body);
+        (answer.head, answer.body)
     }
 
     pub fn chat(&self, model: &str, stream: bool) -> (u16, String) {
@@ -130,21 +168,78 @@ impl Serving {
     }
 }
 
+/// An answer over HTTP.
+pub struct Answer {
+    pub status: u16,
+    pub head: String,
+    pub body: String,
+}
+
+impl Answer {
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("not JSON: {}", self.body))
+    }
+}
+
+/// Asks whoever listens there; `headers`: lines of the request's own.
+pub fn exchange(address: &str, method: &str, path: &str, headers: &str, body: &str) -> Answer {
+    let mut stream = TcpStream::connect(address).unwrap();
+    // In this version bodies come whole, and the connection ends with them.
+    write!(
+        stream,
+        "{method} {path} HTTP/1.0\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+         {headers}Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let answer = String::from_utf8(answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    Answer { status, head: head.to_owned(), body: body.to_owned() }
+}
+
+/// A host that serves on a machine of its own.
+pub struct Started {
+    pub home: Home,
+    serving: Serving,
+}
+
+impl Deref for Started {
+    type Target = Serving;
+
+    fn deref(&self) -> &Serving {
+        &self.serving
+    }
+}
+
+impl Started {
+    /// With this configuration.
+    pub fn new(home: Home, configuration: &str) -> Self {
+        fs::write(home.path("gristmill.toml"), configuration).unwrap();
+        let serving = home.serve(&[]);
+        Self { home, serving }
+    }
+}
+
 /// A server of this kind that lists one model and answers with this transcript.
 pub async fn server(kind: &'static str, model: &'static str, case: &'static str) -> Fake {
-    let json = |body: String| {
-        let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json";
-        let wire = format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
-        vec![Step::Send(wire.into_bytes())]
-    };
     Fake::start(move |request: &Received| match request.target.as_str() {
-        "GET /v1/models" => json(format!(r#"{{"object":"list","data":[{{"id":"{model}"}}]}}"#)),
-        "GET /api/tags" => json(format!(r#"{{"models":[{{"name":"{model}"}}]}}"#)),
-        "POST /api/show" => json(r#"{"capabilities":["completion","tools"]}"#.to_owned()),
-        "GET /props" => json("{}".to_owned()),
+        "GET /v1/models" => json(&format!(r#"{{"object":"list","data":[{{"id":"{model}"}}]}}"#)),
+        "GET /api/tags" => json(&format!(r#"{{"models":[{{"name":"{model}"}}]}}"#)),
+        "POST /api/show" => json(r#"{"capabilities":["completion","tools"]}"#),
+        "GET /props" => json("{}"),
         _ => Transcript::named(kind, case).steps(),
     })
     .await
+}
+
+/// What a fake server answers with this body.
+pub fn json(body: &str) -> Vec<Step> {
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json";
+    let wire = format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    vec![Step::Send(wire.into_bytes())]
 }
 
 /// A section of the configuration.
