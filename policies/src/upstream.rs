@@ -67,7 +67,7 @@ pub struct Upstream {
     #[schemars(range(min = 1, max = 4_096u64))]
     pub exchanges: u32,
     /// Whether every request may be made twice, as where the server only reads and computes. Only
-    /// then, and with an idempotent method, does a request go over a connection that waited, and once
+    /// then, or with an idempotent method, does a request go over a connection that waited, and once
     /// more where that one turns out dead.
     #[serde(default)]
     pub repeatable: bool,

@@ -143,8 +143,7 @@ fn estimate(plan: &Plan) -> u64 {
     bytes.sum()
 }
 
-/// Rows of a matrix that are packed at once: whole panels, and about as many bytes as the store
-/// writes at once.
+/// Packed bytes that a thread makes at once, in whole panels: about what the store writes at once.
 const PIECE: usize = 2 << 20;
 
 fn fill(plan: &Plan, file: &Gguf, writer: &mut PackageWriter<'_>) -> Result<()> {

@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 use crate::{
     core::Core,
     driver::{Command, Origin, SessionCommand, Shared},
+    engine::blocking,
     handle::{ended, limit, session_id, submit},
     prompt,
     runtime::{Decoding, PrefixStatus, Segment, Session},
@@ -117,10 +118,19 @@ impl Session for SessionHandle {
     }
 
     async fn explain(&mut self) -> Result<String> {
-        self.ask(SessionCommand::Explain).await.map_err(|error| match error.code {
+        let told = self.ask(SessionCommand::Explain).await;
+        let mut document = told.map_err(|error| match error.code {
             Code::Internal => Error::new(Code::SessionClosed, error.message),
             _ => error,
-        })
+        })?;
+        // How many huge pages a package lies in takes a walk of the page tables, which no answer may
+        // wait for.
+        let core = Arc::clone(&self.core);
+        let weights = blocking(move || Ok(core.placement().json())).await?;
+        if let Some(fields) = document.as_object_mut() {
+            fields.insert("weights".to_owned(), weights);
+        }
+        Ok(document.to_string())
     }
 }
 

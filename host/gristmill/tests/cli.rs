@@ -5,7 +5,6 @@ mod support;
 
 use std::{fs, process::Command};
 
-use gristmill_testing::components;
 use support::{Home, exchange, text};
 
 #[test]

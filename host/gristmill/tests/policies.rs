@@ -10,11 +10,11 @@
 
 mod support;
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{collections::BTreeMap, fs, path::Path, process::Command};
 
 use gristmill_fakes::{Fake, Received, Transcript};
 use serde_json::{Value, json};
-use support::{ALONE, Home, Started, backend, text};
+use support::{ALONE, Home, Serving, Started, backend, text};
 
 /// An Ollama with a Gemma 4 and a Llama.
 async fn ollama() -> Fake {

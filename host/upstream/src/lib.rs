@@ -6,9 +6,9 @@
 //!
 //! Refuses: a request outside its grant, an address outside the grant's networks or that no server
 //! may have ([`address`]), a redirection (it is an answer like any other), an answer that is not what
-//! was asked for. The key, where a server says it, is cut out of every answer. The order is fixed: grant, method, path and headers, size; then the name is
-//! resolved, *every* address is checked, and the connection goes to exactly a checked one. Proxies
-//! named in the environment are not looked at.
+//! was asked for. The key, where a server says it, is cut out of every answer. The order is fixed: grant,
+//! method, path and headers, size; then the name is resolved, *every* address is checked, and the
+//! connection goes to exactly a checked one. Proxies named in the environment are not looked at.
 //!
 //! Bounds: the quotas of the grant, the time-outs of [`Config`], [`connection::MAX_HEAD_BYTES`] for an
 //! answer's head. Reading happens only while somebody asks, and stops once 64 frames or 256 KiB wait

@@ -26,13 +26,14 @@ fn loaded(sandbox: &Sandbox) -> Vec<FamilyPlugin> {
     let grant = Grant::parse(&grant).unwrap();
     let mut families = Vec::new();
     for entry in fs::read_dir(components::components().unwrap()).unwrap() {
-        let file = entry.unwrap().file_name().into_string().unwrap();
+        let entry = entry.unwrap();
+        let file = entry.file_name().into_string().unwrap();
         let Some(name) =
             file.strip_prefix("gristmill_family_").and_then(|name| name.strip_suffix(".wasm"))
         else {
             continue;
         };
-        let bytes = fs::read(root().join("target/plugins").join(&file)).unwrap();
+        let bytes = fs::read(entry.path()).unwrap();
         let found = inspect(&bytes).unwrap();
         let name = name.replace('_', "-");
         let pin = Pin::first(name, &file, &bytes, found.kind, found.contract, found.imports);

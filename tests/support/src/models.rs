@@ -16,6 +16,8 @@ use gristmill_kernels::{Quant, encode_row};
 use crate::{blocks, gguf::File};
 
 mod family;
+mod keys;
+mod tensors;
 
 pub use family::Family;
 
@@ -90,7 +92,7 @@ impl Shape {
             let quant = quant_of(mix, &name, &shape, layer, self.tied)?;
             Ok(Tensor { name, shape, quant, fill })
         };
-        family::tensors(self).into_iter().map(made).collect()
+        tensors::tensors(self).into_iter().map(made).collect()
     }
 
     /// A published model's shape by name: `smollm2-135m`, `qwen2.5-0.5b`, `qwen2.5-1.5b`,
@@ -297,7 +299,7 @@ fn save(shape: &Shape, mix: &str, seed: u64, distinct: usize, path: &Path) -> Re
     let stock = RefCell::new(Stock::default());
     let mut file = File::new(shape.family.architecture());
     let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("model");
-    family::describe(shape, name, &mut file)?;
+    keys::describe(shape, name, &mut file)?;
     for (index, tensor) in shape.tensors(mix)?.into_iter().enumerate() {
         let extents: Vec<u64> = tensor.shape.iter().map(|extent| u64::from(*extent)).collect();
         let mut random = Random::new(seed ^ ((index as u64) << 32));

@@ -11,7 +11,7 @@ use std::{
 
 use gristmill_core::{Code, Error, Result};
 use gristmill_kernels::Pool;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use super::{Driver, models::Slot, sequence::Held};
@@ -40,7 +40,7 @@ pub(crate) enum SessionCommand {
     Snapshot(Reply<String>),
     Restore(String, Reply<PrefixStatus>),
     Fork(u64, Reply<()>),
-    Explain(Reply<String>),
+    Explain(Reply<Value>),
     Close,
 }
 
@@ -183,7 +183,7 @@ impl Sessions {
         self.snapshots.retain(|_, snapshot| snapshot.owner != id);
     }
 
-    fn explain(&mut self, id: u64, core: &Core) -> Result<String> {
+    fn explain(&mut self, id: u64, core: &Core) -> Result<Value> {
         let state = self.state(id)?;
         let resident = state.resident();
         let bytes = state.held.as_ref().map_or(0, |held| held.memory.bytes());
@@ -193,7 +193,7 @@ impl Sessions {
             (None, None) => "answering",
             (None, Some(_)) => "idle",
         };
-        let document = json!({
+        Ok(json!({
             "state": condition,
             "failure": state.fatal,
             "context": {
@@ -207,7 +207,6 @@ impl Sessions {
             "bytes": {"cache": bytes, "per_token": core.capacity.kv_token},
             "cache_types": {"k": core.types.k.name(), "v": core.types.v.name()},
             "manifest": core.manifest,
-            "weights": core.placement().json(),
             "model": core.located.digest,
             "program": core.plan.program.digest,
             "counters": {
@@ -216,8 +215,7 @@ impl Sessions {
                 "answers": state.answers,
             },
             "snapshots": self.snapshots.values().filter(|s| s.owner == id).count(),
-        });
-        Ok(document.to_string())
+        }))
     }
 }
 

@@ -9,11 +9,11 @@
     reason = "register blocks: constant bounds, unrolled, several arrays by one index"
 )]
 
-use crate::codec::f32_to_half;
+use super::stored::{Blocks, Numbers, Stored};
 use crate::isa::Isa;
 use crate::ops::math::{exp_below_zero, tanh};
 use crate::quant::Quant;
-use crate::simd::{Brain, Element, Lanes, Plain};
+use crate::simd::{Brain, Lanes, Plain};
 
 /// Keys per block.
 pub(super) const BLOCK: usize = 64;
@@ -100,114 +100,6 @@ fn tree(mut lanes: [f32; TILE], join: impl Fn(f32, f32) -> f32) -> f32 {
         width /= 2;
     }
     lanes[0]
-}
-
-/// How a type's numbers become floats.
-trait Stored {
-    /// Dimensions that share a scale; 0 for plain numbers.
-    const BLOCK: usize;
-    /// Bytes of `dims` dimensions of one position; `dims` is a multiple of 16, of 32 for blocks.
-    fn bytes(dims: usize) -> usize;
-    /// Dimension `d` of a tile of keys, without the block's scales.
-    ///
-    /// # Safety
-    /// The instruction set is there; the tile has more than `d` dimensions.
-    unsafe fn key<V: Lanes>(tile: *const u8, d: usize) -> V;
-    /// The scales of block `b` of a tile of keys.
-    ///
-    /// # Safety
-    /// The instruction set is there; the tile has this block.
-    unsafe fn scales<V: Lanes>(tile: *const u8, b: usize) -> V;
-    /// Dimensions `d..d + 16` of a value of `padded` dimensions.
-    ///
-    /// # Safety
-    /// The instruction set is there; the row has these dimensions.
-    unsafe fn value<V: Lanes>(row: *const u8, padded: usize, d: usize) -> V;
-}
-
-/// Plain numbers of a kind.
-struct Numbers<E>(std::marker::PhantomData<E>);
-
-impl<E: Element> Stored for Numbers<E> {
-    const BLOCK: usize = 0;
-
-    #[inline(always)]
-    fn bytes(dims: usize) -> usize {
-        dims * size_of::<E>()
-    }
-
-    #[inline(always)]
-    unsafe fn key<V: Lanes>(tile: *const u8, d: usize) -> V {
-        // SAFETY: the caller's promise.
-        unsafe { E::load::<V>(tile.cast::<E>().add(d * TILE)) }
-    }
-
-    #[inline(always)]
-    unsafe fn scales<V: Lanes>(_: *const u8, _: usize) -> V {
-        // SAFETY: the caller's promise.
-        unsafe { V::splat(1.0) }
-    }
-
-    #[inline(always)]
-    unsafe fn value<V: Lanes>(row: *const u8, _: usize, d: usize) -> V {
-        // SAFETY: the caller's promise.
-        unsafe { E::load::<V>(row.cast::<E>().add(d)) }
-    }
-}
-
-/// Q8_0 (or, with `FOUR`, Q4_0) taken apart.
-struct Blocks<const FOUR: bool>;
-
-impl<const FOUR: bool> Blocks<FOUR> {
-    /// Bytes of codes of 32 dimensions.
-    const CODES: usize = if FOUR { 16 } else { 32 };
-}
-
-impl<const FOUR: bool> Stored for Blocks<FOUR> {
-    const BLOCK: usize = 32;
-
-    #[inline(always)]
-    fn bytes(dims: usize) -> usize {
-        dims / 32 * (2 + Self::CODES)
-    }
-
-    #[inline(always)]
-    unsafe fn key<V: Lanes>(tile: *const u8, d: usize) -> V {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let codes = tile.add(d / 32 * (2 + Self::CODES) * TILE + 2 * TILE);
-            if !FOUR {
-                V::load_bytes(codes.add(d % 32 * TILE).cast())
-            } else if d % 32 < 16 {
-                V::load_nibbles::<false>(codes.add(d % 16 * TILE))
-            } else {
-                V::load_nibbles::<true>(codes.add(d % 16 * TILE))
-            }
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn scales<V: Lanes>(tile: *const u8, b: usize) -> V {
-        // SAFETY: the caller's promise.
-        unsafe { V::load_half(tile.add(b * (2 + Self::CODES) * TILE).cast()) }
-    }
-
-    #[inline(always)]
-    unsafe fn value<V: Lanes>(row: *const u8, padded: usize, d: usize) -> V {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let scale = V::splat_half(row.cast::<u16>().add(d / 32));
-            let codes = row.add(padded / 32 * 2 + d / 32 * Self::CODES);
-            let codes = if !FOUR {
-                V::load_bytes(codes.add(d % 32).cast())
-            } else if d % 32 < 16 {
-                V::load_nibbles::<false>(codes)
-            } else {
-                V::load_nibbles::<true>(codes)
-            };
-            codes.mul(scale)
-        }
-    }
 }
 
 macro_rules! kernels {
@@ -580,41 +472,4 @@ fn softmax_body<const FMA: bool>(scores: &mut [f32; BLOCK], running: &mut Runnin
         }
     }
     running.totals = totals;
-}
-
-/// Floats as half floats, rounded to nearest even; up to the shorter of the two.
-pub(super) fn to_half(isa: Isa, x: &[f32], out: &mut [u8]) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if isa >= Isa::Avx2 {
-        // SAFETY: the instruction set is offered.
-        unsafe { to_half_x86(x, out) };
-        return;
-    }
-    let _ = isa;
-    for (place, x) in out.as_chunks_mut::<2>().0.iter_mut().zip(x) {
-        *place = f32_to_half(*x).to_le_bytes();
-    }
-}
-
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-#[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn to_half_x86(x: &[f32], out: &mut [u8]) {
-    use std::arch::x86_64::{
-        _MM_FROUND_TO_NEAREST_INT, _mm_storeu_si128, _mm256_cvtps_ph, _mm256_loadu_ps,
-    };
-    let (eights, rest) = x.as_chunks::<8>();
-    let (places, _) = out.as_chunks_mut::<16>();
-    let done = eights.len().min(places.len());
-    for (place, x) in places.iter_mut().zip(eights) {
-        // SAFETY: 8 floats are read, 16 bytes written.
-        unsafe {
-            let half = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm256_loadu_ps(x.as_ptr()));
-            _mm_storeu_si128(place.as_mut_ptr().cast(), half);
-        }
-    }
-    let places = out.as_chunks_mut::<2>().0.iter_mut().skip(done * 8);
-    for (place, x) in places.zip(x.iter().skip(done * 8)) {
-        *place = f32_to_half(*x).to_le_bytes();
-    }
-    let _ = rest;
 }

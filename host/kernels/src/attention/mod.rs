@@ -4,6 +4,7 @@ mod cache;
 mod kernel;
 mod run;
 mod store;
+mod stored;
 
 pub use cache::{KvLayer, Ring};
 

@@ -5,7 +5,6 @@
 //! `d + 16` in the low and the high nibbles). Values of a position: all scales, then all codes.
 #![allow(clippy::indexing_slicing, reason = "callers pass one tile and one head's values")]
 
-use super::kernel::to_half;
 use crate::codec;
 use crate::error::KernelError;
 use crate::isa::Isa;
@@ -134,4 +133,42 @@ fn encode(quant: Quant, x: &[f32]) -> [u8; 34] {
         block[2] = 1;
     }
     block
+}
+
+/// Floats as half floats, rounded to nearest even; up to the shorter of the two.
+#[allow(unsafe_code, reason = "a conversion compiled for more features")]
+fn to_half(isa: Isa, x: &[f32], out: &mut [u8]) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if isa >= Isa::Avx2 {
+        // SAFETY: the instruction set is offered.
+        unsafe { to_half_x86(x, out) };
+        return;
+    }
+    let _ = isa;
+    for (place, x) in out.as_chunks_mut::<2>().0.iter_mut().zip(x) {
+        *place = codec::f32_to_half(*x).to_le_bytes();
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[target_feature(enable = "avx2,fma,f16c")]
+#[allow(unsafe_code, reason = "a conversion compiled for more features")]
+unsafe fn to_half_x86(x: &[f32], out: &mut [u8]) {
+    use std::arch::x86_64::{
+        _MM_FROUND_TO_NEAREST_INT, _mm_storeu_si128, _mm256_cvtps_ph, _mm256_loadu_ps,
+    };
+    let (eights, _) = x.as_chunks::<8>();
+    let (places, _) = out.as_chunks_mut::<16>();
+    let done = eights.len().min(places.len());
+    for (place, x) in places.iter_mut().zip(eights) {
+        // SAFETY: 8 floats are read, 16 bytes written.
+        unsafe {
+            let half = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm256_loadu_ps(x.as_ptr()));
+            _mm_storeu_si128(place.as_mut_ptr().cast(), half);
+        }
+    }
+    let places = out.as_chunks_mut::<2>().0.iter_mut().skip(done * 8);
+    for (place, x) in places.zip(x.iter().skip(done * 8)) {
+        *place = codec::f32_to_half(*x).to_le_bytes();
+    }
 }

@@ -83,10 +83,15 @@ pub(crate) fn rows(
 ) {
     let quant = matrix.quant();
     #[cfg(all(target_arch = "x86_64", not(miri)))]
+    let all: [Token<'_>; FEW] = std::array::from_fn(|t| Token::of(x, t).unwrap_or_default());
+    // Above scalar, more tokens meet unpacked panels.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    let few = all.get(..n).unwrap_or_default();
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     if isa > Isa::Scalar && quant.on_grid() {
         for row in rows {
             let Some(bytes) = matrix.row(row) else { return };
-            for (t, token) in tokens(x, 0..n) {
+            for (t, &token) in few.iter().enumerate() {
                 // SAFETY: an `Isa` above scalar is offered; the kernels check lengths.
                 let product = unsafe {
                     match isa {
@@ -110,25 +115,16 @@ pub(crate) fn rows(
                 return;
             }
             let bytes = bytes.map(Option::unwrap_or_default);
-            for from in (0..n).step_by(FEW) {
-                let mut some = [Token::default(); FEW];
-                let mut count = 0;
-                for (slot, (_, token)) in some.iter_mut().zip(tokens(x, from..n)) {
-                    *slot = token;
-                    count += 1;
+            // SAFETY: an `Isa` above scalar is offered; the kernels check lengths.
+            unsafe {
+                match isa {
+                    Isa::Avx512 => x86::avx512(quant, &bytes, few, &mut out),
+                    _ => x86::avx2(quant, &bytes, few, &mut out),
                 }
-                let some = some.get(..count).unwrap_or_default();
-                // SAFETY: an `Isa` above scalar is offered; the kernels check lengths.
-                unsafe {
-                    match isa {
-                        Isa::Avx512 => x86::avx512(quant, &bytes, some, &mut out),
-                        _ => x86::avx2(quant, &bytes, some, &mut out),
-                    }
-                }
-                for (t, products) in (from..from + count).zip(&out) {
-                    for (row, product) in (first..rows.end).zip(products) {
-                        store(row, t, *product);
-                    }
+            }
+            for (t, products) in out.iter().enumerate().take(n) {
+                for (row, product) in (first..rows.end).zip(products) {
+                    store(row, t, *product);
                 }
             }
         }
@@ -139,17 +135,12 @@ pub(crate) fn rows(
         for row in rows {
             matrix.with_row(row, |bytes| {
                 levels.fill(quant, bytes);
-                for (t, token) in tokens(x, 0..n) {
+                for (t, token) in (0..n).map_while(|t| Some((t, Token::of(x, t)?))) {
                     store(row, t, scalar::levels_row_on(isa, kind, levels, token));
                 }
             });
         }
     });
-}
-
-/// The tokens of a range that the activations hold.
-fn tokens(x: &Quantised, range: Range<usize>) -> impl Iterator<Item = (usize, Token<'_>)> {
-    range.map_while(|t| Some((t, Token::of(x, t)?)))
 }
 
 thread_local! {

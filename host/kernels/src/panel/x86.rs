@@ -56,7 +56,8 @@ struct Product<'a> {
 }
 
 /// Computes the rows of `range` (panels) for `tokens` tokens: row `r` of token `t` goes to
-/// `out[t * stride + r - origin]`. The matrix is packed, or not and met by tiles; the instruction set is AVX2 or better, and offered.
+/// `out[t * stride + r - origin]`. The matrix is packed, or not and met by tiles; the instruction set
+/// is AVX2 or better, and offered.
 #[allow(clippy::too_many_arguments, reason = "one strided store, described in full")]
 pub(crate) fn compute(
     isa: Isa,

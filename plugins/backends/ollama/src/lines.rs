@@ -92,11 +92,13 @@ impl Lines {
             return Err(error);
         }
         let message = line.message.as_ref();
-        for thought in [&line.thinking, &message.and_then(|it| it.thinking.clone())] {
-            answer.reasoning(thought.as_deref().unwrap_or_default());
+        let within = message.and_then(|it| it.thinking.as_deref());
+        for thought in [line.thinking.as_deref(), within] {
+            answer.reasoning(thought.unwrap_or_default());
         }
-        for said in [&line.response, &message.and_then(|it| it.content.clone())] {
-            answer.text(said.as_deref().unwrap_or_default())?;
+        let within = message.and_then(|it| it.content.as_deref());
+        for said in [line.response.as_deref(), within] {
+            answer.text(said.unwrap_or_default())?;
         }
         let calls = message.and_then(|it| it.tool_calls.as_ref()).or(line.tool_calls.as_ref());
         for call in calls.into_iter().flatten() {

@@ -180,7 +180,7 @@ fn said(body: &[u8]) -> Option<Said> {
     // `{"error": …}`, FastAPI's `{"detail": …}`, and the flat `{"object": "error", "message": …}`.
     let inner = if let Some(error) = object.get("error").filter(|error| !error.is_null()) {
         error
-    } else if let Some(detail) = object.get("detail") {
+    } else if let Some(detail) = object.get("detail").filter(|detail| !detail.is_null()) {
         detail
     } else if object.get("object").and_then(Value::as_str) == Some("error") {
         &value

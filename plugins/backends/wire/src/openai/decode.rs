@@ -94,7 +94,7 @@ impl Chunks {
         if let Some(usage) = answer.usage_mut() {
             usage.cached = usage.cached.max(cached);
             for (name, count) in
-                [("drafted", timings.draft_n), ("drafted-accepted", timings.draft_n_accepted)]
+                [("drafted", timings.draft_n), ("accepted", timings.draft_n_accepted)]
             {
                 if let Some(count) = count {
                     usage.extras.push((name.to_owned(), count.to_string()));

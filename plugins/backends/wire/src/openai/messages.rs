@@ -1,6 +1,5 @@
 //! Messages as `/v1/chat/completions` takes them.
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use gristmill_plugin::prelude::*;
 
 use super::{Profile, refused};
@@ -74,8 +73,7 @@ fn part(profile: &Profile, field: &str, part: &Part) -> Result<Fields> {
         }
         Part::Image(media) if profile.media => {
             let mut image = Fields::new();
-            let data = STANDARD.encode(&media.data);
-            image.set("url", format!("data:{};base64,{data}", media.mime));
+            image.base64("url", &format!("data:{};base64,", media.mime), &media.data);
             fields.set("type", "image_url");
             fields.object("image_url", image);
         }
@@ -89,7 +87,7 @@ fn part(profile: &Profile, field: &str, part: &Part) -> Result<Fields> {
                 }
             };
             let mut audio = Fields::new();
-            audio.set("data", STANDARD.encode(&media.data));
+            audio.base64("data", "", &media.data);
             audio.set("format", format);
             fields.set("type", "input_audio");
             fields.object("input_audio", audio);
