@@ -14,13 +14,14 @@ use crate::{
     contract::World,
     date::Date,
     disk,
-    evidence::{Envelope, Evidence},
+    evidence::{EVIDENCE, Envelope, Evidence},
     history::{Filed, History},
     keys::Keys,
-    log::{Chain, LOG, Standing, clock_set_back},
+    log::{Chain, LOG, Standing, check_clock},
+    look::{PINS, place as place_of},
     performance::{self, PERFORMANCE},
-    prove::{self, grant_digest},
-    revoked::Revoked,
+    prove::{self, Word, grant_digest},
+    revoked::{MAX_REVOKED_BYTES, Revoked},
     sha256,
     source::Source,
     state::State,
@@ -59,6 +60,8 @@ pub struct Report {
     pub performance: usize,
     /// Lines of the log.
     pub log: usize,
+    /// The hash of its last line.
+    pub head: Option<String>,
     /// Signatures a pin needs.
     pub threshold: u32,
     /// Names whose pin in place waits to be proven.
@@ -79,6 +82,10 @@ impl Report {
     fn take<T>(&mut self, result: Result<T, LedgerError>) -> Option<T> {
         result.map_err(|fault| self.faults.push(fault)).ok()
     }
+
+    fn word(&mut self, path: &Path, result: Result<(), Word>) {
+        self.take(result.map_err(|(code, reason)| LedgerError::refused(code, path, reason)));
+    }
 }
 
 pub(crate) fn audit(dir: &Path, around: &Audit<'_>) -> Result<Report, LedgerError> {
@@ -89,16 +96,15 @@ pub(crate) fn audit(dir: &Path, around: &Audit<'_>) -> Result<Report, LedgerErro
     let log = report.take(log);
     let chain = log.clone().unwrap_or_default();
     report.log = chain.entries.len();
-    if let Some(last) = chain.last().filter(|last| *last > around.now) {
-        report.faults.push(clock_set_back(&dir.join(LOG), around.now, last));
-    }
+    report.head = chain.head().map(str::to_owned);
+    report.take(check_clock(&dir.join(LOG), around.now, chain.last()));
 
     let keys = report.take(Keys::open(dir));
     report.threshold = keys.as_ref().map_or(0, |keys| keys.threshold);
     let revoked = report.take(Revoked::open(dir));
     if let (Some(_), Some((_, digest))) = (&log, &revoked) {
         let staged = disk::beside(&dir.join(crate::revoked::REVOKED));
-        let staged = disk::read_if_there(&staged, 1 << 20)?.map(|bytes| sha256(&bytes));
+        let staged = disk::read_if_there(&staged, MAX_REVOKED_BYTES)?.map(|bytes| sha256(&bytes));
         if staged.is_some() && staged.as_deref() == chain.revoked() {
             report.interrupted.push(crate::revoked::REVOKED.to_owned());
         } else {
@@ -116,7 +122,7 @@ pub(crate) fn audit(dir: &Path, around: &Audit<'_>) -> Result<Report, LedgerErro
     let standings: BTreeMap<String, Standing> =
         chain.standings().into_iter().map(|(name, standing)| (name.to_owned(), standing)).collect();
     let mut places = BTreeMap::new();
-    for path in report.take(disk::list(&dir.join("pins"), "toml")).unwrap_or_default() {
+    for path in report.take(disk::list(&dir.join(PINS), "toml")).unwrap_or_default() {
         let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default().to_owned();
         match Filed::read(&path) {
             Ok(Some(filed)) if filed.pin.name != stem => {
@@ -154,32 +160,15 @@ pub(crate) fn audit(dir: &Path, around: &Audit<'_>) -> Result<Report, LedgerErro
         known.history(&name, &filed, &history, &mut report);
         known.pin(&filed, &mut report);
         if let (Some(keys), Some((revoked, _))) = (&keys, &revoked) {
-            if let Err(reason) = keys.verify(&filed.pin, revoked) {
-                report.faults.push(LedgerError::refused(
-                    "signature-threshold",
-                    &filed.path,
-                    reason,
-                ));
-            }
-            for digest in [&filed.pin.sha256, &filed.digest] {
-                if let Some(revocation) = revoked.digest(digest) {
-                    let reason = format!("{digest} was revoked: {}; roll back", revocation.reason);
-                    report.faults.push(LedgerError::refused("revoked", &filed.path, reason));
-                }
-            }
+            let signed = keys.verify(&filed.pin, revoked).map(drop);
+            report.word(&filed.path, signed.map_err(|reason| ("signature-threshold", reason)));
+            let trusted = revoked.allows(&filed.pin, &filed.digest);
+            report.word(&filed.path, trusted.map_err(|reason| ("revoked", reason)));
         }
         if let Some(evidence) = &evidence {
             for digest in &filed.pin.evidence {
-                let component = filed.pin.digest();
-                let about = |one: &crate::evidence::Resource| one.sha256() == component;
-                if !evidence.file(digest).is_some_and(|found| found.subject.iter().any(about)) {
-                    let reason = format!("no report {digest} on this component in evidence/");
-                    report.faults.push(LedgerError::refused(
-                        "evidence-missing",
-                        &filed.path,
-                        reason,
-                    ));
-                }
+                let named = prove::report(&filed.pin, digest, evidence).map(drop);
+                report.word(&filed.path, named);
             }
         }
     }
@@ -221,10 +210,9 @@ impl Known<'_> {
         standing: &Standing,
         report: &mut Report,
     ) -> Option<Filed> {
-        let path = place.as_ref().map_or_else(
-            || self.dir.join("pins").join(format!("{name}.toml")),
-            |filed| filed.path.clone(),
-        );
+        let path = place
+            .as_ref()
+            .map_or_else(|| place_of(self.dir, PINS, name), |filed| filed.path.clone());
         let Some(digest) = standing.pin.as_ref().filter(|_| self.logged) else {
             if self.logged
                 && let Some(filed) = &place
@@ -266,19 +254,11 @@ impl Known<'_> {
     }
 
     fn sequence(&self, filed: &Filed, standing: &Standing, report: &mut Report) {
-        let seen = self.state.seen(&filed.pin.name);
-        let highest = standing.highest.max(seen.map_or(0, |seen| seen.highest));
-        let permitted = match seen {
-            Some(seen) => seen.rollback.as_ref(),
-            None => standing.pin.as_ref(),
-        };
-        if filed.pin.sequence < highest && permitted != Some(&filed.digest) {
-            let reason = format!(
-                "sequence {}, and {highest} was in force already: an older pin was put back",
-                filed.pin.sequence
-            );
-            report.faults.push(LedgerError::refused("sequence-replayed", &filed.path, reason));
-        }
+        let Filed { pin, digest, path, .. } = filed;
+        let highest = self.state.highest(&pin.name, standing);
+        let permitted = self.state.permitted(&pin.name, standing);
+        let serves = prove::serves(pin, digest, highest, permitted.as_deref());
+        report.word(path, serves.map_err(|reason| ("sequence-replayed", reason)));
     }
 
     /// The chain behind a pin, and that nothing else lies in its history but what once was in force.
@@ -302,27 +282,13 @@ impl Known<'_> {
     /// A pin's dates, component, grant and contract.
     fn pin(&self, filed: &Filed, report: &mut Report) {
         let Filed { pin, path, .. } = filed;
-        let mut wrong = |code, reason: String| {
-            report.faults.push(LedgerError::refused(code, path, reason));
-        };
-        if let Err((code, reason)) = prove::dates(pin, self.around.now) {
-            wrong(code, reason);
-        }
-        if let Err(reason) = prove::world(pin, self.around.worlds) {
-            wrong("unsupported-contract", reason);
-        }
-        if let (Some(policies), Some(expected)) = (self.around.policies, &pin.grant) {
-            match grant_digest(policies, &pin.name, pin.kind) {
-                Ok(found) if found.as_ref() == Some(expected) => {}
-                Ok(found) => wrong(
-                    "grant-changed",
-                    format!(
-                        "approved with the grant {expected}, found {}; restore the grant, or pin it anew",
-                        found.as_deref().unwrap_or("none")
-                    ),
-                ),
-                Err(fault) => report.faults.push(fault),
-            }
+        report.word(path, prove::dates(pin, self.around.now));
+        let world = prove::world(pin, self.around.worlds);
+        report.word(path, world.map_err(|reason| ("unsupported-contract", reason)));
+        if let Some(policies) = self.around.policies
+            && let Some(found) = report.take(grant_digest(policies, &pin.name, pin.kind))
+        {
+            report.word(path, prove::granted(pin, found.as_deref()));
         }
         if let Some(components) = self.around.components {
             match components.fetch(pin) {
@@ -340,7 +306,7 @@ impl Known<'_> {
 
 /// Envelopes that a known key has signed are of their content.
 fn envelopes(dir: &Path, keys: &Keys) -> Result<(), LedgerError> {
-    for path in disk::list(&dir.join("evidence"), "json")? {
+    for path in disk::list(&dir.join(EVIDENCE), "json")? {
         let bytes = disk::read(&path, crate::evidence::MAX_EVIDENCE_BYTES)?;
         let Ok(envelope) = serde_json::from_slice::<Envelope>(&bytes) else { continue };
         for key in &keys.keys {

@@ -6,16 +6,16 @@
 use std::path::Path;
 
 use crate::{
-    LedgerError, Pin,
+    LedgerError, MAX_PIN_BYTES, Pin,
     contract::World,
     date::Date,
-    digest::is_file_name,
     disk,
     evidence::Evidence,
     history::{self, Filed, History},
     keeper::{Keeper, Step},
     keys::Keys,
     log::{Event, LOG, What},
+    look::{self, PINS},
     prove::{Granted, Held, Host, Proven, Purpose, Rules, prove},
     revoked::Revoked,
     sha256,
@@ -86,7 +86,7 @@ impl Keeper {
         plan: &Plan<'_>,
         host: &mut dyn Host,
     ) -> Result<Changed, LedgerError> {
-        let place = self.named(plan.name)?;
+        let place = look::named(&self.dir, PINS, plan.name)?;
         match self.prepare(plan, &place, host) {
             Ok(Some((proven, before))) => {
                 let text = plan.text.to_owned();
@@ -131,7 +131,7 @@ impl Keeper {
         terms: Terms<'_>,
         host: &mut dyn Host,
     ) -> Result<Changed, LedgerError> {
-        let place = self.named(name)?;
+        let place = look::named(&self.dir, PINS, name)?;
         let before = self.in_force(name)?.ok_or_else(|| {
             LedgerError::refused("no-rollback-target", &place, "there is no pin of this name")
         })?;
@@ -161,7 +161,7 @@ impl Keeper {
         terms: Terms<'_>,
         host: &mut dyn Host,
     ) -> Result<Proven, LedgerError> {
-        let place = self.named(name)?;
+        let place = look::named(&self.dir, PINS, name)?;
         let filed = self
             .in_force(name)?
             .ok_or_else(|| LedgerError::refused("pin-changed", &place, "there is no such pin"))?;
@@ -170,14 +170,6 @@ impl Keeper {
         }
         let known = self.known(name, Some(filed.clone()))?;
         self.prove(name, &filed.text, &filed.path, Purpose::Serve, &known, terms, host)
-    }
-
-    fn named(&self, name: &str) -> Result<std::path::PathBuf, LedgerError> {
-        let place = self.place(name);
-        if is_file_name(name) {
-            return Ok(place);
-        }
-        Err(LedgerError::Invalid { path: place, reason: format!("{name:?} is no pin's name") })
     }
 
     /// A candidate that is proven and what was in force before it; nothing where it is in force already.
@@ -189,7 +181,7 @@ impl Keeper {
     ) -> Result<Option<(Proven, Option<Filed>)>, LedgerError> {
         let digest = sha256(plan.text.as_bytes());
         let standing = self.standing(plan.name);
-        let there = disk::read_if_there(place, crate::MAX_PIN_BYTES)?;
+        let there = disk::read_if_there(place, MAX_PIN_BYTES)?;
         let in_place = there.is_some_and(|there| there == plan.text.as_bytes());
         if in_place && standing.pin.as_ref() == Some(&digest) {
             return Ok(None);
@@ -283,16 +275,17 @@ impl Keeper {
         host.reached(Step::Kept);
 
         self.log.reserve()?;
-        let there = disk::read_if_there(&place, crate::MAX_PIN_BYTES)?;
+        let there = disk::read_if_there(&place, MAX_PIN_BYTES)?;
         let in_place = there.is_some_and(|there| there == text.as_bytes());
         if !in_place {
-            disk::stage(&place, text.as_bytes())?;
+            disk::stage(&place, text.as_bytes(), MAX_PIN_BYTES)?;
         }
         host.reached(Step::Staged);
 
+        let permitted = self.permitted(name);
         if what == What::Rollback {
-            let highest = self.highest(name);
-            self.state.remember(name, highest, Some(digest.clone()))?;
+            let (highest, before) = (self.highest(name), permitted.clone());
+            self.state.begin(name, highest, digest.clone(), before)?;
         }
         host.reached(Step::Permitted);
 
@@ -304,6 +297,7 @@ impl Keeper {
         event.by = Some(terms.by.to_owned());
         if let Err(error) = self.log.append(event.clone(), terms.now) {
             disk::unstage(&place)?;
+            self.take_back(what, name, permitted)?;
             return Err(error);
         }
         host.reached(Step::Logged);
@@ -313,8 +307,12 @@ impl Keeper {
             Err(refusal) => {
                 let code = refusal.code.unwrap_or("swap-failed");
                 let standing = self.standing(name);
-                self.abandon(name, &standing, code, &refusal.reason, terms.now)?;
+                let abandoned = self.abandon(name, &standing, code, &refusal.reason, terms.now);
+                // Also where the log cannot say so: what was not swapped to is not put in place by the
+                // next who opens the ledger.
                 disk::unstage(&place)?;
+                abandoned?;
+                self.take_back(what, name, permitted)?;
                 return Err(LedgerError::refused(code, &place, refusal.reason));
             }
         };
@@ -332,12 +330,25 @@ impl Keeper {
         }
         host.reached(Step::Recorded);
 
-        if what == What::Promotion {
-            let error = self.state.remember(name, pin.sequence, None).err();
-            unrecorded = unrecorded.or(error);
-        }
+        let rollback = (what == What::Rollback).then(|| digest.clone());
+        let error = self.state.remember(name, pin.sequence, rollback).err();
+        unrecorded = unrecorded.or(error);
         host.reached(Step::Remembered);
         Ok(Changed { pin, digest, generation, changed: true, unrecorded })
+    }
+
+    /// Permits again what was permitted before a rollback that came to nothing.
+    fn take_back(
+        &mut self,
+        what: What,
+        name: &str,
+        permitted: Option<String>,
+    ) -> Result<(), LedgerError> {
+        if what != What::Rollback {
+            return Ok(());
+        }
+        let highest = self.highest(name);
+        self.state.remember(name, highest, permitted)
     }
 
     /// Logs a refusal, once: who asks again and again for the same does not fill the log. What keeps the
@@ -364,14 +375,14 @@ impl Keeper {
 /// Keeps the pin that was in force in the history, byte for byte.
 pub(crate) fn keep(dir: &Path, before: &Filed) -> Result<(), LedgerError> {
     let path = history::path(dir, &before.pin.name, before.pin.sequence);
-    match disk::read_if_there(&path, crate::MAX_PIN_BYTES)? {
+    match disk::read_if_there(&path, MAX_PIN_BYTES)? {
         Some(bytes) if bytes == before.text.as_bytes() => Ok(()),
         Some(_) => Err(LedgerError::refused(
             "broken-history",
             &path,
             "another pin of this sequence lies here; restore the right one",
         )),
-        None => disk::write(&path, before.text.as_bytes()),
+        None => disk::write(&path, before.text.as_bytes(), MAX_PIN_BYTES),
     }
 }
 

@@ -62,8 +62,20 @@ pub(crate) fn beside(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Writes the next content of `path` beside it, and waits until it is on the disk.
-pub(crate) fn stage(path: &Path, bytes: &[u8]) -> Result<(), LedgerError> {
+/// Refuses a content that would not be read again.
+pub(crate) fn check(path: &Path, length: u64, most: u64) -> Result<(), LedgerError> {
+    if length <= most {
+        return Ok(());
+    }
+    let reason =
+        format!("{length} bytes; more than {most} are not read again, so none are written");
+    Err(LedgerError::refused("ledger-full", path, reason))
+}
+
+/// Writes the next content of `path` beside it, of at most `most` bytes, and waits until it is on the
+/// disk.
+pub(crate) fn stage(path: &Path, bytes: &[u8], most: u64) -> Result<(), LedgerError> {
+    check(path, bytes.len() as u64, most)?;
     let beside = beside(path);
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(|source| unwritable(folder, source))?;
@@ -87,8 +99,8 @@ pub(crate) fn settle(path: &Path) -> Result<(), LedgerError> {
 }
 
 /// Both at once.
-pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), LedgerError> {
-    stage(path, bytes)?;
+pub(crate) fn write(path: &Path, bytes: &[u8], most: u64) -> Result<(), LedgerError> {
+    stage(path, bytes, most)?;
     settle(path)
 }
 

@@ -24,10 +24,16 @@ use serde_json::Value;
 
 pub use crate::reports::{Contradiction, Evidence};
 use crate::{
+    LedgerError,
     date::Date,
     digest::{bytes32, encoding, sorted},
+    disk,
+    look::named,
     sha256,
 };
+
+/// The folder's name in a ledger.
+pub(crate) const EVIDENCE: &str = "evidence";
 
 /// The longest report that is read.
 pub const MAX_EVIDENCE_BYTES: u64 = 4 << 20;
@@ -369,6 +375,19 @@ impl Envelope {
         statement.check(place)?;
         Ok(statement)
     }
+}
+
+/// Puts a report, plain or in an envelope, into a ledger: its file, and the digest by which pins name it.
+///
+/// # Errors
+/// `invalid-evidence` for what is no report, `ledger-full` for what is too long, or that it cannot be
+/// written.
+pub fn store(ledger: &Path, name: &str, bytes: &[u8]) -> Result<(PathBuf, String), LedgerError> {
+    let digest = sha256(bytes);
+    let path = named(ledger, EVIDENCE, name)?.with_file_name(format!("{name}-{digest}.json"));
+    Statement::parse(bytes, &path.display().to_string())?;
+    disk::write(&path, bytes, MAX_EVIDENCE_BYTES)?;
+    Ok((path, digest))
 }
 
 /// Reads a signing key: a file with a 32-byte seed as 64 hexadecimal digits.

@@ -12,32 +12,29 @@
 //! 8 a promotion is remembered outside
 //! ```
 
-use std::{
-    collections::BTreeSet,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use ed25519_dalek::SigningKey;
 
 use crate::{
-    Kind, LedgerError, Pin,
+    LedgerError, MAX_PIN_BYTES, Pin,
     change::keep,
     contract::World,
     date::Date,
     digest::is_digest,
     disk,
     guardrail::Guardrail,
-    history::{Filed, History},
-    keys::{KEYS, Keys, sign},
+    history::Filed,
+    keys::{KEYS, Keys, MAX_KEYS_BYTES, sign},
     log::{Chain, Event, LOG, Log, Standing, What},
+    look::{self, PINS},
     prove::Inspected,
-    revoked::{REVOKED, Revocation, Revoked},
+    revoked::{MAX_REVOKED_BYTES, REVOKED, Revocation, Revoked},
     sha256,
     state::State,
 };
 
-/// The folder of pins that are written and not in force yet.
-pub const CANDIDATES: &str = "candidates";
+pub use crate::look::{CANDIDATES, Status, status, waiting};
 
 /// A numbered step of a change on the disk; what is told to [`crate::Host::reached`] is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -156,8 +153,9 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Opens a ledger to change it, and ends what a crash left half done. A folder that has neither
-    /// a log nor keys becomes a ledger without keys, threshold 0, as a developer's is.
+    /// Opens a ledger to change it, and ends what a crash left half done. A folder in which there is no
+    /// log, no key and no pin, and where nothing is remembered outside, becomes a ledger without keys,
+    /// threshold 0, as a developer's is.
     ///
     /// `state` is the file outside the folder in which the highest sequences are remembered.
     ///
@@ -165,15 +163,13 @@ impl Keeper {
     /// `ledger-busy`, `log-tampered`, or a file that cannot be read or written.
     pub fn open(dir: &Path, state: Option<&Path>) -> Result<Self, LedgerError> {
         std::fs::create_dir_all(dir).map_err(|source| disk::unwritable(dir, source))?;
-        if !dir.join(LOG).exists() && !dir.join(KEYS).exists() {
-            let path = dir.join(KEYS);
-            let text = Keys::default().to_toml();
-            let text =
-                text.map_err(|reason| LedgerError::refused("invalid-keys", &path, reason))?;
-            disk::write(&path, text.as_bytes())?;
+        let state = State::open(state)?;
+        let new = !look::is_kept(dir) && state.is_empty();
+        let new = new && disk::list(&dir.join(PINS), "toml")?.is_empty();
+        if new {
+            trust(dir, &Keys::default())?;
         }
-        let mut keeper =
-            Self { dir: dir.to_owned(), log: Log::open(dir)?, state: State::open(state)? };
+        let mut keeper = Self { dir: dir.to_owned(), log: Log::open(dir)?, state };
         keeper.recover()?;
         Ok(keeper)
     }
@@ -189,7 +185,7 @@ impl Keeper {
         for (name, standing) in standings {
             let place = self.place(&name);
             let digest = |path: &Path| {
-                disk::read_if_there(path, crate::MAX_PIN_BYTES)
+                disk::read_if_there(path, MAX_PIN_BYTES)
                     .map(|bytes| bytes.map(|bytes| sha256(&bytes)))
             };
             let (there, staged) = (digest(&place)?, digest(&disk::beside(&place))?);
@@ -206,7 +202,7 @@ impl Keeper {
             self.remember(&name)?;
         }
         let path = self.dir.join(REVOKED);
-        let digest = disk::read_if_there(&disk::beside(&path), 1 << 20)?;
+        let digest = disk::read_if_there(&disk::beside(&path), MAX_REVOKED_BYTES)?;
         let digest = digest.map(|bytes| sha256(&bytes));
         if digest.is_some() && digest.as_deref() == self.log.chain().revoked() {
             disk::settle(&path)?;
@@ -215,14 +211,12 @@ impl Keeper {
     }
 
     /// Raises what is remembered outside to what the log says. A rollback that the log alone knows is
-    /// believed only where nothing is remembered of that name.
+    /// believed only where nothing is remembered of that name; one that the log never got is taken back.
     fn remember(&mut self, name: &str) -> Result<(), LedgerError> {
         let standing = self.standing(name);
-        let seen = self.state.seen(name).cloned();
-        let rollback = match &seen {
-            _ if standing.sequence >= self.highest(name) => None,
-            None => standing.pin.clone(),
-            Some(seen) => seen.rollback.clone(),
+        let rollback = match standing.sequence >= self.highest(name) {
+            true => None,
+            false => self.permitted(name),
         };
         self.state.remember(name, standing.highest, rollback)
     }
@@ -257,32 +251,28 @@ impl Keeper {
     /// What the log says of a name.
     #[must_use]
     pub fn standing(&self, name: &str) -> Standing {
-        self.log.chain().standings().remove(name).unwrap_or_default()
+        self.log.chain().standing(name)
     }
 
     /// The highest sequence of a name that was ever in force, here or as remembered outside.
     #[must_use]
     pub fn highest(&self, name: &str) -> u64 {
-        let seen = self.state.seen(name).map_or(0, |seen| seen.highest);
-        self.standing(name).highest.max(seen)
+        self.state.highest(name, &self.standing(name))
     }
 
     /// Digest of the older pin that may serve although its sequence is lower, after a rollback.
     #[must_use]
     pub fn permitted(&self, name: &str) -> Option<String> {
-        match self.state.seen(name) {
-            Some(seen) => seen.rollback.clone(),
-            None => self.standing(name).pin,
-        }
+        self.state.permitted(name, &self.standing(name))
     }
 
     pub(crate) fn place(&self, name: &str) -> PathBuf {
-        self.dir.join("pins").join(format!("{name}.toml"))
+        look::place(&self.dir, PINS, name)
     }
 
     /// The pin's file with this digest, in its place or in the history.
     pub(crate) fn find(&self, name: &str, digest: &str) -> Result<Option<Filed>, LedgerError> {
-        find(&self.dir, name, digest)
+        look::find(&self.dir, name, digest)
     }
 
     /// The pin in force: the one the log names or, where that is nowhere or the log knows none, the one
@@ -291,12 +281,7 @@ impl Keeper {
     /// # Errors
     /// `invalid-pin` where what lies there is none.
     pub fn in_force(&self, name: &str) -> Result<Option<Filed>, LedgerError> {
-        if let Some(digest) = self.standing(name).pin
-            && let Some(filed) = self.find(name, &digest)?
-        {
-            return Ok(Some(filed));
-        }
-        Filed::read(&self.place(name))
+        look::standing(&self.dir, name, &self.standing(name))
     }
 
     /// Makes a pin of a component's facts: the next sequence, after the pin in force, unsigned.
@@ -335,7 +320,7 @@ impl Keeper {
     /// Where the candidate of a name lies.
     #[must_use]
     pub fn candidate(&self, name: &str) -> PathBuf {
-        self.dir.join(CANDIDATES).join(format!("{name}.toml"))
+        look::place(&self.dir, CANDIDATES, name)
     }
 
     /// Writes a pin as its name's candidate, to be reviewed and signed.
@@ -345,8 +330,17 @@ impl Keeper {
     pub fn propose(&self, pin: &Pin) -> Result<PathBuf, LedgerError> {
         let path = self.candidate(&pin.name);
         let invalid = |reason| LedgerError::Invalid { path: path.clone(), reason };
-        disk::write(&path, pin.to_toml().map_err(invalid)?.as_bytes())?;
+        disk::write(&path, pin.to_toml().map_err(invalid)?.as_bytes(), MAX_PIN_BYTES)?;
         Ok(path)
+    }
+
+    /// Takes a candidate away, where there is one.
+    ///
+    /// # Errors
+    /// `invalid-pin` for what is no pin's name, or that it cannot be removed.
+    pub fn withdraw(&self, name: &str) -> Result<(), LedgerError> {
+        let path = look::named(&self.dir, CANDIDATES, name)?;
+        if path.exists() { disk::remove(&path) } else { Ok(()) }
     }
 
     /// Replaces the keys that count. It is not logged: the file lies in the folder and is reviewed with it.
@@ -354,10 +348,7 @@ impl Keeper {
     /// # Errors
     /// `invalid-keys`, or that it cannot be written.
     pub fn trust(&self, keys: &Keys) -> Result<(), LedgerError> {
-        let path = self.dir.join(KEYS);
-        let text = keys.to_toml();
-        let text = text.map_err(|reason| LedgerError::refused("invalid-keys", &path, reason))?;
-        disk::write(&path, text.as_bytes())
+        trust(&self.dir, keys)
     }
 
     /// Signs the candidate of a name. Signatures of others stay.
@@ -365,7 +356,7 @@ impl Keeper {
     /// # Errors
     /// There is no candidate (`no-candidate`), or it cannot be read or written.
     pub fn sign(&self, name: &str, secret: &SigningKey) -> Result<Pin, LedgerError> {
-        let path = self.candidate(name);
+        let path = look::named(&self.dir, CANDIDATES, name)?;
         let mut pin = Filed::read(&path)?
             .ok_or_else(|| {
                 LedgerError::refused("no-candidate", &path, "no such candidate: pin it first")
@@ -388,7 +379,7 @@ impl Keeper {
         now: Date,
         by: &str,
     ) -> Result<(), LedgerError> {
-        let place = self.place(name);
+        let place = look::named(&self.dir, PINS, name)?;
         let filed = self.in_force(name)?.ok_or_else(|| {
             LedgerError::refused("no-candidate", &place, "there is no pin of this name")
         })?;
@@ -433,7 +424,7 @@ impl Keeper {
         }
         list.push(Revocation { digest: digest.clone(), reason: reason.to_owned(), date: now });
         let text = revoked.to_toml().map_err(invalid)?;
-        disk::stage(&path, text.as_bytes())?;
+        disk::stage(&path, text.as_bytes(), MAX_REVOKED_BYTES)?;
         let mut event = Event::new(What::Revocation, digest);
         event.pin = Some(sha256(text.as_bytes()));
         event.reason = Some(reason.to_owned());
@@ -446,83 +437,9 @@ impl Keeper {
     }
 }
 
-/// The pin's file with this digest: in its place, in the history, or beside its place while it is being
-/// promoted.
-pub(crate) fn find(dir: &Path, name: &str, digest: &str) -> Result<Option<Filed>, LedgerError> {
-    let place = dir.join("pins").join(format!("{name}.toml"));
-    for path in [disk::beside(&place), place] {
-        // What cannot be read as a pin is not the one that is sought.
-        let there = match Filed::read(&path) {
-            Err(LedgerError::Invalid { .. }) => None,
-            other => other?,
-        };
-        if let Some(filed) = there.filter(|filed| filed.digest == digest) {
-            return Ok(Some(filed));
-        }
-    }
-    Ok(History::open(dir, name)?.files.remove(digest))
-}
-
-/// One line of a ledger's status.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Status {
-    /// The pin's name.
-    pub name: String,
-    /// What kind of plugin.
-    pub kind: Kind,
-    /// The pin in force.
-    pub pin: Pin,
-    /// Digest of its file.
-    pub digest: String,
-    /// Whether the log says that it was proven.
-    pub proven: bool,
-    /// Whether another pin lies in its place and waits to be proven.
-    pub pending: bool,
-    /// Whether there is a candidate.
-    pub candidate: bool,
-    /// Since when it is in force.
-    pub since: Option<Date>,
-}
-
-/// What is in force for every name, without changing anything.
-///
-/// # Errors
-/// `log-tampered`, `invalid-pin`, or a file that cannot be read.
-pub fn status(dir: &Path) -> Result<Vec<Status>, LedgerError> {
-    let chain = Chain::open(dir)?;
-    let standings = chain.standings();
-    let mut names: BTreeSet<String> = standings.keys().map(|name| (*name).to_owned()).collect();
-    for path in disk::list(&dir.join("pins"), "toml")? {
-        names.extend(path.file_stem().and_then(|stem| stem.to_str()).map(str::to_owned));
-    }
-    let mut lines = Vec::new();
-    for name in names {
-        let place = dir.join("pins").join(format!("{name}.toml"));
-        let logged = standings.get(name.as_str()).and_then(|standing| standing.pin.clone());
-        let proven = match &logged {
-            Some(digest) => find(dir, &name, digest)?,
-            None => None,
-        };
-        let known = proven.is_some();
-        let Some(filed) = proven.map_or_else(|| Filed::read(&place), |filed| Ok(Some(filed)))?
-        else {
-            continue;
-        };
-        let since = chain.entries.iter().rfind(|entry| {
-            entry.event.name == name
-                && entry.event.pin.as_ref() == Some(&filed.digest)
-                && matches!(entry.event.what, What::Promotion | What::Rollback | What::Abandoned)
-        });
-        lines.push(Status {
-            pending: place.exists() && filed.path.parent() != place.parent(),
-            candidate: dir.join(CANDIDATES).join(format!("{name}.toml")).exists(),
-            proven: known,
-            since: since.map(|entry| entry.date),
-            kind: filed.pin.kind,
-            digest: filed.digest,
-            pin: filed.pin,
-            name,
-        });
-    }
-    Ok(lines)
+fn trust(dir: &Path, keys: &Keys) -> Result<(), LedgerError> {
+    let path = dir.join(KEYS);
+    let text = keys.to_toml();
+    let text = text.map_err(|reason| LedgerError::refused("invalid-keys", &path, reason))?;
+    disk::write(&path, text.as_bytes(), MAX_KEYS_BYTES)
 }

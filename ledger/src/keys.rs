@@ -26,7 +26,11 @@ use crate::{
 /// The file's name in a ledger.
 pub const KEYS: &str = "keys.toml";
 
-const MAX_KEYS_BYTES: u64 = 64 << 10;
+pub(crate) const MAX_KEYS_BYTES: u64 = 64 << 10;
+
+/// Most keys of a ledger, and the longest name of one: they fit into the file.
+const MAX_KEYS: usize = 128;
+const MAX_NAME_BYTES: usize = 128;
 
 /// A signature of a pin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -143,10 +147,16 @@ impl Keys {
         let mut ids = Vec::with_capacity(self.keys.len());
         for key in &self.keys {
             let id = key.id()?;
+            if key.name.len() > MAX_NAME_BYTES {
+                return Err(format!("key {id}: expected a name of at most {MAX_NAME_BYTES} bytes"));
+            }
             if ids.contains(&id) {
                 return Err(format!("key of {}: listed twice; a key counts once", key.name));
             }
             ids.push(id);
+        }
+        if ids.len() > MAX_KEYS {
+            return Err(format!("expected at most {MAX_KEYS} keys, found {}", ids.len()));
         }
         if self.threshold as usize > ids.len() {
             return Err(format!("threshold {}: there are {} keys", self.threshold, ids.len()));

@@ -33,6 +33,7 @@ mod history;
 pub mod keeper;
 pub mod keys;
 pub mod log;
+mod look;
 #[cfg(feature = "oci")]
 pub mod oci;
 pub mod performance;
@@ -54,7 +55,8 @@ pub use date::Date;
 pub use digest::sha256;
 pub use error::LedgerError;
 pub use history::Filed;
-pub use keeper::{Draft, Keeper, Revoke, Step, status};
+pub use keeper::{Draft, Keeper, Revoke, Step};
+pub use look::{Status, earlier, in_force, in_place, is_kept, status, suite, waiting};
 pub use pin::{Kind, Pin, VerifyError};
 pub use prove::{
     Granted, Host, HostRefusal, Inspected, Proven, Purpose, Rules, Unserved, grant_digest,
@@ -79,7 +81,7 @@ impl Ledger {
     /// The first file that cannot be read, or is not a valid pin under its own name.
     pub fn open(dir: &Path) -> Result<Self, LedgerError> {
         let mut pins = Vec::new();
-        for path in disk::list(&dir.join("pins"), "toml")? {
+        for path in disk::list(&dir.join(look::PINS), "toml")? {
             let Some(Filed { pin, .. }) = Filed::read(&path)? else { continue };
             let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
             if stem != pin.name {
@@ -102,12 +104,15 @@ impl Ledger {
     /// # Errors
     /// `log-tampered`, a file that cannot be read, `pin-changed` where a pin in force is nowhere.
     pub fn in_force(dir: &Path) -> Result<Self, LedgerError> {
-        let chain = log::Chain::open(dir)?;
+        Self::of_chain(dir, &log::Chain::open(dir)?)
+    }
+
+    pub(crate) fn of_chain(dir: &Path, chain: &log::Chain) -> Result<Self, LedgerError> {
         let mut pins = Vec::new();
         for (name, standing) in chain.standings() {
             let Some(digest) = standing.pin else { continue };
-            let place = dir.join("pins").join(format!("{name}.toml"));
-            let filed = keeper::find(dir, name, &digest)?.ok_or_else(|| {
+            let place = look::place(dir, look::PINS, name);
+            let filed = look::find(dir, name, &digest)?.ok_or_else(|| {
                 let there = disk::read_if_there(&place, MAX_PIN_BYTES).ok().flatten();
                 let there = there.map_or_else(|| "no file".to_owned(), |bytes| sha256(&bytes));
                 change::pin_changed(&place, &digest, &there)

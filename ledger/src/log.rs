@@ -5,7 +5,7 @@
 //! alone is `log-torn`, and is mended by cutting that tail off, which happens when a [`Log`] is opened to
 //! be written. An append is on the disk before it returns, and one that fails leaves the log as it was.
 //!
-//! Bounds: a line of 16 KiB, a log of 256 MiB.
+//! Bounds: a line of 16 KiB, a log of 256 MiB; what would be longer is not written (`ledger-full`).
 
 use std::{
     collections::BTreeMap,
@@ -23,6 +23,8 @@ use crate::{LedgerError, date::Date, digest::is_file_name, disk, sha256};
 pub const LOG: &str = "log.jsonl";
 
 const MAX_LINE_BYTES: usize = 16 << 10;
+/// Longest reason that is kept, in characters.
+pub(crate) const MAX_WORDS: usize = 1_000;
 const MAX_LOG_BYTES: u64 = 256 << 20;
 
 /// What the first line has as the hash of the one before it.
@@ -46,6 +48,13 @@ pub enum What {
     Retirement,
     /// Something must not run any more.
     Revocation,
+}
+
+impl What {
+    /// Whether it changes which pin of a name is in force.
+    fn moves(self) -> bool {
+        !matches!(self, Self::Refusal | Self::Swap | Self::Revocation)
+    }
 }
 
 /// One event, as it is handed in.
@@ -169,12 +178,27 @@ pub struct Standing {
     pub from: Option<String>,
     /// The highest sequence that ever was in force.
     pub highest: u64,
-    /// Whether the last promotion or rollback was abandoned.
-    pub abandoned: bool,
     /// Whether the pin was taken out of force.
     pub retired: bool,
     /// [`Standing::highest`] before the last promotion: what it is again if that is abandoned.
     prior: u64,
+}
+
+impl Standing {
+    fn follow(&mut self, event: &Event) {
+        self.pin.clone_from(&event.pin);
+        self.from.clone_from(&event.from);
+        self.sequence = event.sequence.unwrap_or_default();
+        self.retired = event.what == What::Retirement;
+        match event.what {
+            What::Promotion => {
+                self.prior = self.highest;
+                self.highest = self.highest.max(self.sequence);
+            }
+            What::Abandoned => self.highest = self.prior,
+            _ => self.prior = self.highest,
+        }
+    }
 }
 
 /// A log that was read and verified.
@@ -243,25 +267,29 @@ impl Chain {
     pub fn standings(&self) -> BTreeMap<&str, Standing> {
         let mut names: BTreeMap<&str, Standing> = BTreeMap::new();
         for Entry { event, .. } in &self.entries {
-            if matches!(event.what, What::Refusal | What::Swap | What::Revocation) {
-                continue;
-            }
-            let standing = names.entry(&event.name).or_default();
-            standing.pin.clone_from(&event.pin);
-            standing.from.clone_from(&event.from);
-            standing.sequence = event.sequence.unwrap_or_default();
-            standing.abandoned = event.what == What::Abandoned;
-            standing.retired = event.what == What::Retirement;
-            match event.what {
-                What::Promotion => {
-                    standing.prior = standing.highest;
-                    standing.highest = standing.highest.max(standing.sequence);
-                }
-                What::Abandoned => standing.highest = standing.prior,
-                _ => standing.prior = standing.highest,
+            if event.what.moves() {
+                names.entry(&event.name).or_default().follow(event);
             }
         }
         names
+    }
+
+    /// What is in force for one name.
+    #[must_use]
+    pub fn standing(&self, name: &str) -> Standing {
+        let mut standing = Standing::default();
+        for Entry { event, .. } in &self.entries {
+            if event.name == name && event.what.moves() {
+                standing.follow(event);
+            }
+        }
+        standing
+    }
+
+    /// The hash of the last line, which stands for all of them.
+    #[must_use]
+    pub fn head(&self) -> Option<&str> {
+        self.entries.last().map(|entry| entry.hash.as_str())
     }
 
     /// The digest of `revoked.toml` after the last revocation.
@@ -316,10 +344,7 @@ impl Log {
     /// # Errors
     /// `clock-set-back`.
     pub fn check_clock(&self, now: Date) -> Result<(), LedgerError> {
-        match self.chain.last().filter(|last| *last > now) {
-            None => Ok(()),
-            Some(last) => Err(clock_set_back(&self.path, now, last)),
-        }
+        check_clock(&self.path, now, self.chain.last())
     }
 
     /// Makes sure that two more lines have room on the disk, so that what is begun in the log can be
@@ -345,8 +370,12 @@ impl Log {
     pub fn append(&mut self, mut event: Event, now: Date) -> Result<&Entry, LedgerError> {
         self.check_clock(now)?;
         let invalid = |reason: String| LedgerError::refused("log-tampered", &self.path, reason);
-        if let Some(reason) = &mut event.reason {
-            *reason = reason.chars().take(1_000).collect();
+        if !is_file_name(&event.name) {
+            let reason = format!("{:?} is no name that the log can hold", event.name);
+            return Err(LedgerError::Invalid { path: self.path.clone(), reason });
+        }
+        for text in [&mut event.reason, &mut event.by].into_iter().flatten() {
+            *text = text.chars().take(MAX_WORDS).collect();
         }
         let last = self.chain.entries.last();
         let mut entry = Entry {
@@ -359,14 +388,10 @@ impl Log {
         entry.hash = sha256(entry.body().map_err(invalid)?.as_bytes());
         let mut line = entry.line().map_err(invalid)?;
         line.push('\n');
-        if line.len() > MAX_LINE_BYTES {
-            return Err(invalid(format!(
-                "a line of {} bytes; at most {MAX_LINE_BYTES}",
-                line.len()
-            )));
-        }
+        disk::check(&self.path, line.len() as u64, MAX_LINE_BYTES as u64)?;
         let unwritable = |source| disk::unwritable(&self.path, source);
         let before = self.file.metadata().map_err(unwritable)?.len();
+        disk::check(&self.path, before + line.len() as u64, MAX_LOG_BYTES)?;
         let written = self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_all());
         if let Err(source) = written {
             // If this fails too, the next who opens the log cuts the tail off.
@@ -380,10 +405,14 @@ impl Log {
     }
 }
 
-pub(crate) fn clock_set_back(path: &Path, now: Date, last: Date) -> LedgerError {
-    LedgerError::refused(
-        "clock-set-back",
-        path,
-        format!("its last line is of {last}, and the clock says {now}; set the clock"),
-    )
+/// Refuses a clock that is behind the log's last line; `path`: the log, for the message.
+pub(crate) fn check_clock(path: &Path, now: Date, last: Option<Date>) -> Result<(), LedgerError> {
+    match last.filter(|last| *last > now) {
+        None => Ok(()),
+        Some(last) => Err(LedgerError::refused(
+            "clock-set-back",
+            path,
+            format!("its last line is of {last}, and the clock says {now}; set the clock"),
+        )),
+    }
 }

@@ -141,7 +141,7 @@ impl Record {
         let text = self.to_json().map_err(invalid)?;
         let digest = sha256(text.as_bytes());
         let path = folder.join(format!("{}-{digest}.json", self.component));
-        disk::write(&path, text.as_bytes())?;
+        disk::write(&path, text.as_bytes(), MAX_RECORD_BYTES)?;
         Ok(path)
     }
 

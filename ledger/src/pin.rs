@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    MAX_PIN_BYTES,
     date::Date,
     digest::{encoding, is_digest, is_file_name, sorted},
     guardrail::Guardrail,
@@ -203,6 +204,9 @@ impl Pin {
     /// # Errors
     /// What was expected and found: an unknown or missing key, or a value a pin cannot have.
     pub fn parse(text: &str) -> Result<Self, String> {
+        if text.len() as u64 > MAX_PIN_BYTES {
+            return Err(format!("expected at most {MAX_PIN_BYTES} bytes, found {}", text.len()));
+        }
         let pin: Self = toml::from_str(text).map_err(|error| error.to_string())?;
         pin.check()?;
         Ok(pin)

@@ -15,10 +15,10 @@ use crate::{
     Kind, LedgerError, Pin,
     contract::World,
     date::Date,
-    evidence::{Evidence, Resource, Verdict},
+    evidence::{Evidence, Resource, Statement, Verdict},
     guardrail::Rates,
     keys::Keys,
-    log::clock_set_back,
+    log::check_clock,
     revoked::Revoked,
     sha256,
     source::Source,
@@ -254,17 +254,9 @@ pub fn prove(
     }
 
     // In force by the clock, not revoked, not an older one.
-    if let Some(last) = held.last.filter(|last| *last > held.now) {
-        return Err(clock_set_back(held.log, held.now, last));
-    }
+    check_clock(held.log, held.now, held.last)?;
     dates(&pin, held.now).map_err(|(code, reason)| refused(code, reason))?;
-    for digest in [&pin.sha256, &digest] {
-        if let Some(revocation) = held.revoked.digest(digest) {
-            let reason =
-                format!("{digest} was revoked: {}; pin another component", revocation.reason);
-            return Err(refused("revoked", reason));
-        }
-    }
+    held.revoked.allows(&pin, &digest).map_err(|reason| refused("revoked", reason))?;
     sequence(&pin, &digest, purpose, held)
         .map_err(|reason| refused("sequence-replayed", reason))?;
 
@@ -317,7 +309,7 @@ pub fn prove(
     Ok(Proven { pin, digest, component, signatures })
 }
 
-type Word = (&'static str, String);
+pub(crate) type Word = (&'static str, String);
 
 pub(crate) fn dates(pin: &Pin, now: Date) -> Result<(), Word> {
     if let Some(from) = pin.not_before.filter(|from| *from > now) {
@@ -331,18 +323,33 @@ pub(crate) fn dates(pin: &Pin, now: Date) -> Result<(), Word> {
 
 fn sequence(pin: &Pin, digest: &str, purpose: Purpose, held: &Held<'_>) -> Result<(), String> {
     let same = held.in_force == Some(digest);
-    let fine = match purpose {
-        Purpose::Promote => pin.sequence > held.highest || same && pin.sequence == held.highest,
-        Purpose::Serve => pin.sequence >= held.highest || held.permitted == Some(digest),
-        Purpose::Rollback => true,
-    };
-    if fine {
+    match purpose {
+        Purpose::Promote if pin.sequence > held.highest => Ok(()),
+        Purpose::Promote if same && pin.sequence == held.highest => Ok(()),
+        Purpose::Promote => Err(replayed(pin, held.highest)),
+        Purpose::Serve => serves(pin, digest, held.highest, held.permitted),
+        Purpose::Rollback => Ok(()),
+    }
+}
+
+/// Whether a pin in force is the newest that was seen, or the older one that may serve.
+pub(crate) fn serves(
+    pin: &Pin,
+    digest: &str,
+    highest: u64,
+    permitted: Option<&str>,
+) -> Result<(), String> {
+    if pin.sequence >= highest || permitted == Some(digest) {
         return Ok(());
     }
-    Err(format!(
-        "sequence {} of {}, and {} was in force already: an older pin does not come back this way; roll back, or pin it anew",
-        pin.sequence, pin.name, held.highest
-    ))
+    Err(replayed(pin, highest))
+}
+
+fn replayed(pin: &Pin, highest: u64) -> String {
+    format!(
+        "sequence {} of {}, and {highest} was in force already: an older pin does not come back this way; roll back, or pin it anew",
+        pin.sequence, pin.name
+    )
 }
 
 fn imports(pin: &Pin, inspected: &Inspected, grant: &Granted<'_>) -> Result<(), Word> {
@@ -360,17 +367,24 @@ fn imports(pin: &Pin, inspected: &Inspected, grant: &Granted<'_>) -> Result<(), 
         );
         return Err(("import-mismatch", reason));
     }
-    if pin.grant.is_some() && pin.grant != grant.digest {
-        let reason = format!(
-            "approved with the grant {}, found {}; restore the grant, or pin it anew",
-            pin.grant.as_deref().unwrap_or_default(),
-            grant.digest.as_deref().unwrap_or("none")
-        );
-        return Err(("grant-changed", reason));
-    }
+    granted(pin, grant.digest.as_deref())?;
     match found.iter().find(|name| !(grant.allows)(name)) {
         Some(name) => Err(("import-not-granted", format!("the grant does not allow {name}"))),
         None => Ok(()),
+    }
+}
+
+/// The grant is the one that the pin was approved with.
+pub(crate) fn granted(pin: &Pin, found: Option<&str>) -> Result<(), Word> {
+    match pin.grant.as_deref().filter(|expected| Some(*expected) != found) {
+        None => Ok(()),
+        Some(expected) => Err((
+            "grant-changed",
+            format!(
+                "approved with the grant {expected}, found {}; restore the grant, or pin it anew",
+                found.unwrap_or("none")
+            ),
+        )),
     }
 }
 
@@ -448,18 +462,7 @@ fn evidence(pin: &Pin, purpose: Purpose, held: &Held<'_>) -> Result<(), Word> {
         return Err(("evidence-missing", reason.to_owned()));
     }
     for digest in &pin.evidence {
-        let Some(statement) = held.evidence.file(digest) else {
-            return Err(("evidence-missing", format!("no report with the digest {digest}")));
-        };
-        if !statement.subject.iter().any(|subject| subject.sha256() == pin.digest()) {
-            let reason = format!("the report {digest} is about another component");
-            return Err(("evidence-missing", reason));
-        }
-        let predicate = &statement.predicate;
-        if predicate.result != Verdict::Passed {
-            let failed = predicate.failed_tests.join(", ");
-            return Err(("evidence-failed", format!("the report {digest} has failures: {failed}")));
-        }
+        let predicate = &report(pin, digest, held.evidence)?.predicate;
         if !promote {
             continue;
         }
@@ -482,6 +485,27 @@ fn evidence(pin: &Pin, purpose: Purpose, held: &Held<'_>) -> Result<(), Word> {
         }
     }
     Ok(())
+}
+
+/// A report that a pin names: it is there, about the pin's component and without failures.
+pub(crate) fn report<'a>(
+    pin: &Pin,
+    digest: &str,
+    evidence: &'a Evidence,
+) -> Result<&'a Statement, Word> {
+    let Some(statement) = evidence.file(digest) else {
+        return Err(("evidence-missing", format!("no report with the digest {digest}")));
+    };
+    if !statement.subject.iter().any(|subject| subject.sha256() == pin.digest()) {
+        let reason = format!("the report {digest} is about another component");
+        return Err(("evidence-missing", reason));
+    }
+    let predicate = &statement.predicate;
+    if predicate.result != Verdict::Passed {
+        let failed = predicate.failed_tests.join(", ");
+        return Err(("evidence-failed", format!("the report {digest} has failures: {failed}")));
+    }
+    Ok(statement)
 }
 
 /// The digest of the grant that a plugin of this name and kind has: its own file in

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, path::Path};
 
 use crate::{
     LedgerError, disk,
-    evidence::{EvidenceError, Finding, MAX_EVIDENCE_BYTES, Outcome, Statement, read},
+    evidence::{EVIDENCE, EvidenceError, Finding, MAX_EVIDENCE_BYTES, Outcome, Statement, read},
     sha256,
 };
 
@@ -38,7 +38,7 @@ impl Evidence {
     /// The first file that is not what it should be.
     pub fn open(dir: &Path) -> Result<Self, EvidenceError> {
         let mut files = BTreeMap::new();
-        let paths = disk::list(&dir.join("evidence"), "json").map_err(|error| match error {
+        let paths = disk::list(&dir.join(EVIDENCE), "json").map_err(|error| match error {
             LedgerError::Io { path, source } => EvidenceError::Io { path, source },
             other => EvidenceError::Invalid {
                 place: dir.display().to_string(),

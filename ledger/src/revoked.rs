@@ -6,12 +6,12 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{LedgerError, date::Date, digest::is_digest, disk, seal, sha256};
+use crate::{LedgerError, Pin, date::Date, digest::is_digest, disk, log::MAX_WORDS, seal, sha256};
 
 /// The file's name in a ledger.
 pub const REVOKED: &str = "revoked.toml";
 
-const MAX_REVOKED_BYTES: u64 = 1 << 20;
+pub(crate) const MAX_REVOKED_BYTES: u64 = 1 << 20;
 
 /// One revocation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,20 +60,32 @@ impl Revoked {
     /// What was expected and found.
     pub fn parse(text: &str) -> Result<Self, String> {
         let revoked: Self = toml::from_str(seal::open(text)?).map_err(|error| error.to_string())?;
-        for one in revoked.digests.iter().chain(&revoked.keys) {
-            if !is_digest(&one.digest) {
-                let found = &one.digest;
-                return Err(format!("digest {found:?}: expected 64 lower-case hexadecimal digits"));
+        revoked.check()?;
+        Ok(revoked)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        for Revocation { digest, reason, .. } in self.digests.iter().chain(&self.keys) {
+            if !is_digest(digest) {
+                return Err(format!(
+                    "digest {digest:?}: expected 64 lower-case hexadecimal digits"
+                ));
+            }
+            if reason.chars().count() > MAX_WORDS {
+                return Err(format!(
+                    "{digest}: expected a reason of at most {MAX_WORDS} characters"
+                ));
             }
         }
-        Ok(revoked)
+        Ok(())
     }
 
     /// The sealed text of the file.
     ///
     /// # Errors
-    /// What cannot be written.
+    /// What makes these revocations invalid.
     pub fn to_toml(&self) -> Result<String, String> {
+        self.check()?;
         toml::to_string(self).map(|text| seal::seal(&text)).map_err(|error| error.to_string())
     }
 
@@ -81,6 +93,20 @@ impl Revoked {
     #[must_use]
     pub fn digest(&self, digest: &str) -> Option<&Revocation> {
         self.digests.iter().find(|one| one.digest == digest)
+    }
+
+    /// Whether neither this pin's component nor its file, which has this digest, is revoked.
+    ///
+    /// # Errors
+    /// Which of them is, and why.
+    pub(crate) fn allows(&self, pin: &Pin, digest: &str) -> Result<(), String> {
+        let found = [pin.sha256.as_str(), digest].into_iter().find_map(|one| self.digest(one));
+        match found {
+            None => Ok(()),
+            Some(Revocation { digest, reason, .. }) => {
+                Err(format!("{digest} was revoked: {reason}; roll back, or pin another component"))
+            }
+        }
     }
 
     /// The revocation of this key.

@@ -11,7 +11,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::{LedgerError, disk, seal};
+use crate::{LedgerError, disk, log::Standing, seal};
 
 const MAX_STATE_BYTES: u64 = 1 << 20;
 
@@ -24,6 +24,10 @@ pub struct Seen {
     /// Digest of the older pin that a rollback put in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollback: Option<String>,
+    /// [`Seen::rollback`] before the rollback that is under way: what it is again if that does not come
+    /// to its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<String>,
 }
 
 /// The state file.
@@ -63,6 +67,27 @@ impl State {
         self.names.get(name)
     }
 
+    /// Whether nothing is remembered.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// The highest sequence of a name that was ever in force, by the log or as remembered here.
+    pub(crate) fn highest(&self, name: &str, standing: &Standing) -> u64 {
+        standing.highest.max(self.seen(name).map_or(0, |seen| seen.highest))
+    }
+
+    /// Digest of the older pin that may serve although its sequence is lower. Where nothing is
+    /// remembered of the name the log is believed.
+    pub(crate) fn permitted(&self, name: &str, standing: &Standing) -> Option<String> {
+        match self.seen(name) {
+            Some(seen) if seen.under_way(standing) => seen.before.clone(),
+            Some(seen) => seen.rollback.clone(),
+            None => standing.pin.clone(),
+        }
+    }
+
     /// Remembers, on the disk before it returns. The highest sequence only grows.
     ///
     /// # Errors
@@ -73,15 +98,40 @@ impl State {
         sequence: u64,
         rollback: Option<String>,
     ) -> Result<(), LedgerError> {
-        let seen = self.names.get(name).cloned().unwrap_or_default();
-        let next = Seen { highest: seen.highest.max(sequence), rollback };
+        self.write(name, Seen { highest: sequence, rollback, before: None })
+    }
+
+    /// Remembers a rollback that is not in the log yet, beside what was permitted before it.
+    pub(crate) fn begin(
+        &mut self,
+        name: &str,
+        sequence: u64,
+        rollback: String,
+        before: Option<String>,
+    ) -> Result<(), LedgerError> {
+        self.write(name, Seen { highest: sequence, rollback: Some(rollback), before })
+    }
+
+    fn write(&mut self, name: &str, mut next: Seen) -> Result<(), LedgerError> {
+        next.highest = next.highest.max(self.names.get(name).map_or(0, |seen| seen.highest));
         if self.names.get(name) == Some(&next) {
             return Ok(());
         }
-        self.names.insert(name.to_owned(), next);
-        let Some(path) = &self.path else { return Ok(()) };
-        let text = toml::to_string(&self.names)
-            .map_err(|error| LedgerError::refused("invalid-state", path, error.to_string()))?;
-        disk::write(path, seal::seal(&text).as_bytes())
+        let mut names = self.names.clone();
+        names.insert(name.to_owned(), next);
+        if let Some(path) = &self.path {
+            let text = toml::to_string(&names)
+                .map_err(|error| LedgerError::refused("invalid-state", path, error.to_string()))?;
+            disk::write(path, seal::seal(&text).as_bytes(), MAX_STATE_BYTES)?;
+        }
+        self.names = names;
+        Ok(())
+    }
+}
+
+impl Seen {
+    /// Whether a rollback was begun and the log still names what was permitted before it.
+    fn under_way(&self, standing: &Standing) -> bool {
+        self.before.is_some() && self.before == standing.pin
     }
 }

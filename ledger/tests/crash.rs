@@ -33,7 +33,7 @@ fn child() {
     let home = Home::at(PathBuf::from(folder));
     let (mut keeper, mut host) = (home.keeper(), Told { dies, ..Told::default() });
     match env::var(ACT).unwrap().as_str() {
-        "rollback" => home.rollback(&mut keeper, None, &mut host).unwrap(),
+        "rollback" | "further rollback" => home.rollback(&mut keeper, None, &mut host).unwrap(),
         _ => {
             let text = fs::read_to_string(home.path("candidate.toml")).unwrap();
             home.promote(&mut keeper, &text, &mut host).unwrap()
@@ -128,6 +128,62 @@ fn every_step_leaves_the_old_pin_or_the_new_one_and_a_log_that_verifies() {
             );
         }
     }
+}
+
+/// The third pin was rolled back to the second, and a rollback from there to the first comes to nothing.
+fn rolled_back() -> (Home, [String; 2]) {
+    let home = Home::signed();
+    let [first, second] = [b"first", b"secnd"].map(|component| home.promoted(component));
+    home.promoted(b"third");
+    component(&home, b"secnd");
+    home.rollback(&mut home.keeper(), None, &mut Told::default()).unwrap();
+    component(&home, b"first");
+    (home, [first, second])
+}
+
+fn component(home: &Home, bytes: &[u8]) {
+    fs::write(home.path("components/one.wasm"), bytes).unwrap();
+}
+
+#[test]
+fn a_rollback_of_a_rollback_leaves_the_pin_permitted_that_is_in_force() {
+    for step in Step::ALL {
+        let (home, [first, second]) = rolled_back();
+        killed(&home, "further rollback", step);
+        let (old, bytes) = match step >= Step::Logged {
+            true => (&first, b"first"),
+            false => (&second, b"secnd"),
+        };
+        component(&home, bytes);
+        let report = home.audit();
+        let interrupted = !report.interrupted.is_empty();
+        assert!(report.is_sound() || interrupted, "{step:?}: {:?}", report.faults);
+        // Twice: what was taken back stays so.
+        for _ in 0..2 {
+            let keeper = home.keeper();
+            let digest = sha256(old.as_bytes());
+            assert_eq!(keeper.permitted(NAME).as_ref(), Some(&digest), "{step:?}");
+            assert_eq!(home.serve(&keeper, &mut Told::default()).unwrap(), digest, "{step:?}");
+        }
+        assert!(home.audit().is_sound(), "{step:?}: {:?}", home.audit().faults);
+        // What the finished rollback left does not come back by an older log.
+        let state = fs::read_to_string(home.state()).unwrap();
+        assert!(!state.contains("before"), "{step:?}: {state}");
+    }
+}
+
+#[test]
+fn a_rollback_of_a_rollback_that_fails_leaves_the_pin_permitted_that_is_in_force() {
+    let (home, [_, second]) = rolled_back();
+    let digest = sha256(second.as_bytes());
+    let mut keeper = home.keeper();
+    let error = home.rollback(&mut keeper, None, &mut Told::failing("swap")).unwrap_err();
+    assert_eq!(error.code(), "swap-failed");
+    assert_eq!(keeper.permitted(NAME).as_ref(), Some(&digest), "not swapped");
+    component(&home, b"secnd");
+    assert_eq!(home.serve(&keeper, &mut Told::default()).unwrap(), digest);
+    drop(keeper);
+    assert!(home.audit().is_sound(), "{:?}", home.audit().faults);
 }
 
 #[test]

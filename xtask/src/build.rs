@@ -41,8 +41,14 @@ pub(crate) fn dist(optimised: bool) -> Result<PathBuf> {
     let binary = host(optimised)?;
     let dist = root().join("target").join(if optimised { "dist" } else { "dist-dev" });
     let share = dist.join("share/gristmill");
+    let installed = dist.join("bin/gristmill");
     for folder in ["bin", "share/gristmill/plugins"] {
         fs::create_dir_all(dist.join(folder))?;
+    }
+    // The ledger is laid out anew, and what was remembered is of the one before.
+    let seen = seen(&installed);
+    if seen.exists() {
+        fs::remove_file(seen)?;
     }
     for folder in ["ledger", "policies"] {
         let target = share.join(folder);
@@ -60,10 +66,9 @@ pub(crate) fn dist(optimised: bool) -> Result<PathBuf> {
         let name = component.file_name().context("a component has a name")?;
         replace(component, &share.join("plugins").join(name))?;
     }
-    let installed = dist.join("bin/gristmill");
     replace(&binary, &installed)?;
 
-    let verified = Command::new(&installed).args(["plugin", "verify"]).output()?;
+    let verified = installed_command(&installed).args(["plugin", "verify"]).output()?;
     if !verified.status.success() {
         eprintln!(
             "note: this compiler gives other bytes than the pins in ledger/ were made for;\n\
@@ -73,6 +78,18 @@ pub(crate) fn dist(optimised: bool) -> Result<PathBuf> {
         pin_all(&installed, &built, &share.join("ledger"))?;
     }
     Ok(installed)
+}
+
+/// What is remembered of a distribution's ledger, which is not what this user's own has seen.
+fn seen(installed: &Path) -> PathBuf {
+    installed.ancestors().nth(2).unwrap_or(installed).join("ledger-seen.toml")
+}
+
+/// Calls the binary of a distribution.
+pub(crate) fn installed_command(installed: &Path) -> Command {
+    let mut command = Command::new(installed);
+    command.env("GRISTMILL_PATHS_LEDGER_SEEN", seen(installed));
+    command
 }
 
 /// The workspaces of first-party components and where each is built: back-ends and families, and the

@@ -1,7 +1,5 @@
 //! Trying it out: build everything, fetch the demo model, serve or answer.
 
-use std::process::Command;
-
 use anyhow::Result;
 
 use crate::{build, shell::run};
@@ -12,13 +10,13 @@ const DEMO: &str = "smollm2";
 /// Serves until interrupted; further arguments go to `gristmill serve`.
 pub(crate) fn serve(arguments: &[String]) -> Result<()> {
     let binary = build::dist(true)?;
-    run(Command::new(&binary).args(["pull", DEMO]))?;
-    run(Command::new(&binary).arg("serve").args(arguments))
+    run(build::installed_command(&binary).args(["pull", DEMO]))?;
+    run(build::installed_command(&binary).arg("serve").args(arguments))
 }
 
 /// One answer on the command line.
 pub(crate) fn run_model(arguments: &[String]) -> Result<()> {
     let binary = build::dist(true)?;
-    run(Command::new(&binary).args(["pull", DEMO]))?;
-    run(Command::new(&binary).arg("run").args(arguments))
+    run(build::installed_command(&binary).args(["pull", DEMO]))?;
+    run(build::installed_command(&binary).arg("run").args(arguments))
 }

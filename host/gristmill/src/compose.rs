@@ -11,7 +11,9 @@ use anyhow::{Context, Result, anyhow, bail};
 use gristmill_core::program::Families;
 use gristmill_engine::{Engine, EngineConfig, cache::KvTypes, runtime::Runtime as _};
 use gristmill_kernels::{Pool, Quant, isa};
-use gristmill_ledger::{Date, Kind, Ledger, Pin, Trust, evidence::Evidence, log::LOG};
+use gristmill_ledger::{
+    Date, Kind, Ledger, Pin, Trust, contract, evidence::Evidence, grant_digest,
+};
 use gristmill_models::store::Store;
 use gristmill_policies::{Grant, Policies, Rules};
 use gristmill_router::{
@@ -57,9 +59,10 @@ impl Places {
             plugins: place("paths.plugins", share.join("plugins")),
             ledger: place("paths.ledger", share.join("ledger")),
             policies: place("paths.policies", share.join("policies")),
-            ledger_state: data_folder()
-                .ok()
-                .map(|folder| folder.join("gristmill/ledger-seen.toml")),
+            ledger_state: match settings.text("paths.ledger_seen") {
+                Some(path) => Some(PathBuf::from(path)),
+                None => data_folder().ok().map(|folder| folder.join("gristmill/ledger-seen.toml")),
+            },
             keys: match settings.text("paths.keys") {
                 Some(path) => Some(PathBuf::from(path)),
                 None => data_folder().ok().map(|folder| folder.join("gristmill/keys.toml")),
@@ -294,20 +297,20 @@ pub(crate) struct Plugins {
     pub(crate) sandbox: Sandbox,
     pub(crate) ledger: Ledger,
     policies: Policies,
-    folder: PathBuf,
-    ledger_folder: PathBuf,
-    /// What every pin must hold to; none where nothing is in force yet.
+    places: Places,
+    /// What every pin must hold to; none for a folder that is no ledger yet.
     trust: Option<Trust>,
 }
 
 impl Plugins {
-    /// What is in force. A folder without a log, as one being made, is taken as it lies there.
+    /// What is in force. A folder with neither a log nor keys, as one being made, is taken as it lies
+    /// there.
     fn open(places: &Places) -> Result<Self> {
-        if !places.ledger.join(LOG).exists() {
-            return Self::of(places, Ledger::open(&places.ledger)?);
+        let state = places.ledger_state.as_deref();
+        match Trust::open(&places.ledger, state, contract::worlds())? {
+            None => Self::of(places, Ledger::open(&places.ledger)?),
+            Some((trust, ledger)) => Ok(Self { trust: Some(trust), ..Self::of(places, ledger)? }),
         }
-        let trust = Some(Trust::open(&places.ledger)?);
-        Ok(Self { trust, ..Self::of(places, Ledger::in_force(&places.ledger)?)? })
     }
 
     /// These pins.
@@ -317,8 +320,7 @@ impl Plugins {
             sandbox: Sandbox::new(config)?,
             ledger,
             policies: Policies::open(&places.policies)?,
-            folder: places.plugins.clone(),
-            ledger_folder: places.ledger.clone(),
+            places: places.clone(),
             trust: None,
         })
     }
@@ -344,15 +346,16 @@ impl Plugins {
         load: impl FnOnce(&[u8], &Pin, &Grant) -> Result<T>,
     ) -> Result<T> {
         let pin = self.ledger.pin(name).with_context(|| {
-            format!("no pin for the {kind} {name} in {}", self.ledger_folder.display())
+            format!("no pin for the {kind} {name} in {}", self.places.ledger.display())
         })?;
         if let Some(trust) = &self.trust {
+            let grant = grant_digest(&self.places.policies, name, kind)?;
             trust
-                .holds(pin, Date::now())
-                .map_err(|(code, reason)| anyhow!("{kind} {name} refused ({code}): {reason}"))?;
+                .holds(pin, grant.as_deref(), Date::now())
+                .map_err(|error| anyhow!("{kind} {name} refused ({}): {error}", error.code()))?;
         }
         let grant = self.policies.grant(name, kind)?;
-        let path = self.folder.join(&pin.file);
+        let path = self.places.plugins.join(&pin.file);
         let bytes = fs::read(&path)
             .with_context(|| format!("cannot read the {kind} {name}: {}", path.display()))?;
         load(&bytes, pin, grant).map_err(|error| match error.downcast::<LoadError>() {

@@ -22,8 +22,9 @@ use gristmill_ledger::{
     Kind,
     evidence::{
         Finding, Host, Model, Outcome, Resource, STATEMENT, Statement, TEST_RESULT, TestResult,
-        Tested, Verdict, signing_key,
+        Tested, Verdict,
     },
+    keys,
 };
 use gristmill_router::Source;
 use gristmill_sandbox::{Backend, Check, Observed, Plan, Probe, Services};
@@ -64,7 +65,7 @@ pub(crate) struct Arguments {
     /// Write the report here; with several models each gets its name before the extension
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Sign the report with this Ed25519 seed (64 hexadecimal digits)
+    /// Sign the report with this secret key (`gristmill ledger keygen`), which nobody else may read
     #[arg(long, value_name = "FILE", requires = "out")]
     key: Option<PathBuf>,
 }
@@ -72,7 +73,7 @@ pub(crate) struct Arguments {
 /// Does it.
 pub(crate) fn conformance(settings: &Settings, places: &Places, command: Command) -> Result<()> {
     let Command::Run(arguments) = command;
-    let key = arguments.key.as_deref().map(signing_key).transpose()?;
+    let key = arguments.key.as_deref().map(keys::secret).transpose()?;
     runtime()?.block_on(async {
         let composed = compose(settings, places).await?;
         let suite = suite(&composed, &arguments).await?;

@@ -28,7 +28,6 @@ use tokio::task::spawn_blocking;
 
 use crate::{
     compose::{Places, hardware},
-    ledger::waiting,
     promote::Promoter,
     settings::Settings,
 };
@@ -201,13 +200,12 @@ fn page(places: &Places, query: &LogQuery) -> Result<LogPage, Refused> {
 
 fn status(places: &Places) -> LedgerStatus {
     let (report, problems) = audited(places, false);
-    let chain = Chain::open(&places.ledger).unwrap_or_default();
     LedgerStatus {
         sound: problems.is_empty(),
         pins: report.pins,
         pending: report.pending,
         log_entries: report.log as u64,
-        log_head: chain.entries.last().map(|entry| entry.hash.clone()),
+        log_head: report.head,
         problems,
     }
 }
@@ -234,7 +232,7 @@ fn pins(promoter: &Promoter) -> Result<Vec<PluginPin>, Refused> {
     let evidence = Evidence::open(&places.ledger)
         .map_err(|error| Refused::new(Kind::Conflict, error.code(), error.to_string()))?;
     let all = ledger::status(&places.ledger).map_err(|error| refused(&error))?;
-    let one = |status: ledger::keeper::Status| {
+    let one = |status: ledger::Status| {
         let Pin { kind, version, contract, size, sequence, imports, .. } = status.pin.clone();
         let configured = promoter.configured.names().filter(|(_, pin)| *pin == status.name);
         PluginPin {
@@ -278,7 +276,9 @@ fn promote(promoter: &Promoter, by: &str, what: &Promote) -> Result<Swap, Refuse
     rollout
         .check()
         .map_err(|error| Refused::new(Kind::Invalid, error.code(), error.to_string()))?;
-    let text = waiting(&promoter.places, &what.name).map_err(|error| refused(&error))?;
+    let turn = promoter.turn();
+    let text =
+        ledger::waiting(&promoter.places.ledger, &what.name).map_err(|error| refused(&error))?;
     let text = text.ok_or_else(|| unknown(&what.name))?;
     let pin =
         Pin::parse(&text).map_err(|reason| Refused::new(Kind::Conflict, "invalid-pin", reason))?;
@@ -287,15 +287,16 @@ fn promote(promoter: &Promoter, by: &str, what: &Promote) -> Result<Swap, Refuse
         let message = format!("{} is pinned to {digest}, not to {expected}", what.name);
         return Err(Refused::new(Kind::Conflict, "unexpected-digest", message));
     }
-    let done = promoter.promote(by, &pin, &text, rollout).map_err(|error| refused(&error))?;
+    let done = turn.promote(by, &pin, &text, rollout).map_err(|error| refused(&error))?;
     Ok(Swap { name: what.name.clone(), digest: done.pin.digest(), backends: done.backends })
 }
 
 fn rollback(promoter: &Promoter, by: &str, name: &str) -> Result<Swap, Refused> {
-    let all = ledger::status(&promoter.places.ledger).map_err(|error| refused(&error))?;
-    let pin = all.into_iter().find(|status| status.name == name).map(|status| status.pin);
-    let pin = pin.ok_or_else(|| unknown(name))?;
-    let done = promoter.rollback(by, name, pin.kind, None).map_err(|error| refused(&error))?;
+    let turn = promoter.turn();
+    let in_force = ledger::in_force(&promoter.places.ledger, name);
+    let filed = in_force.map_err(|error| refused(&error))?.ok_or_else(|| unknown(name))?;
+    let pin = filed.pin;
+    let done = turn.rollback(by, name, pin.kind, None).map_err(|error| refused(&error))?;
     Ok(Swap { name: name.to_owned(), digest: done.pin.digest(), backends: done.backends })
 }
 
@@ -356,7 +357,8 @@ impl Control for HostControl {
                 Revoke::Digest { digest, reason } => (ledger::Revoke::Digest(digest), reason),
                 Revoke::Key { key, reason } => (ledger::Revoke::Key(key), reason),
             };
-            let pins = promoter.revoke(&by, what, reason).map_err(|error| refused(&error))?;
+            let pins =
+                promoter.turn().revoke(&by, what, reason).map_err(|error| refused(&error))?;
             Ok(Revoked { pins })
         };
         self.blocking(revoke).await

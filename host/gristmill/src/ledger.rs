@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use clap::Subcommand;
 use gristmill_kernels::{Pool, isa};
 use gristmill_ledger::{
@@ -23,6 +23,7 @@ use gristmill_ledger::{
     log::Chain,
     performance::HostFingerprint,
     source::Folder,
+    suite, waiting,
 };
 use gristmill_policies::{Grant, Policies};
 use gristmill_sandbox::{Sandbox, SandboxConfig, Services, backend::Backend, inspect, needs_grant};
@@ -221,9 +222,8 @@ fn pin(
     terms: impl FnOnce(&mut Draft<'_>),
 ) -> Result<()> {
     let bytes = fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let found = inspect(&bytes).with_context(|| file.display().to_string())?;
     let inspected =
-        Inspected { kind: found.kind, contract: found.contract, imports: found.imports };
+        inspected(&bytes).map_err(|refusal| anyhow!("{}: {refusal}", file.display()))?;
     let original =
         file.file_name().and_then(|name| name.to_str()).context("a file needs a name")?;
     // Under a name of its own: what is in force, and what it may be rolled back to, stays.
@@ -252,7 +252,7 @@ fn pin(
 }
 
 fn promote(places: &Places, name: &str) -> Result<()> {
-    let text = waiting(places, name)?
+    let text = waiting(&places.ledger, name)?
         .with_context(|| format!("no candidate and no pin of {name}: pin it first"))?;
     let kind = Pin::parse(&text).map_err(anyhow::Error::msg)?.kind;
     let mut tried = Tried::new(places)?;
@@ -363,21 +363,8 @@ fn log(places: &Places, name: Option<&str>, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// The text that waits to be promoted: the candidate, or else what lies in the pin's place.
-pub(crate) fn waiting(places: &Places, name: &str) -> Result<Option<String>, LedgerError> {
-    for folder in ["candidates", "pins"] {
-        let path = places.ledger.join(folder).join(format!("{name}.toml"));
-        match fs::read_to_string(&path) {
-            Ok(text) => return Ok(Some(text)),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(source) => return Err(LedgerError::Io { path, source }),
-        }
-    }
-    Ok(None)
-}
-
-/// Calls `work` with what a pin of this name is held against on this host. Where nobody has to sign,
-/// what is not there is not asked for either.
+/// Calls `work` with what a pin of this name is held against on this host: evidence must have been made
+/// with the probes in force. Where nobody has to sign, what is not there is not asked for either.
 pub(crate) fn against<T>(
     places: &Places,
     name: &str,
@@ -385,17 +372,22 @@ pub(crate) fn against<T>(
     by: &str,
     work: impl FnOnce(Terms<'_>) -> Result<T, LedgerError>,
 ) -> Result<T, LedgerError> {
-    let policies = Policies::open(&places.policies).ok();
+    let policies = Policies::open(&places.policies).map_err(|error| LedgerError::Refused {
+        code: error.code(),
+        path: places.policies.clone(),
+        reason: error.to_string(),
+    })?;
     let allows = |import: &str| {
         if !needs_grant(import) {
             return true;
         }
-        let grant = policies.as_ref().and_then(|policies| policies.grant(name, kind).ok());
-        grant.is_some_and(|grant| grant.allows(import.split('@').next().unwrap_or(import)))
+        let grant = policies.grant(name, kind);
+        grant.is_ok_and(|grant| grant.allows(import.split('@').next().unwrap_or(import)))
     };
     let digest = grant_digest(&places.policies, name, kind)?;
     let signed = Keys::open(&places.ledger)?.threshold > 0;
     let rules = if signed { Rules::default() } else { Rules::developer() };
+    let rules = Rules { suite: suite(&places.ledger, name)?, ..rules };
     work(Terms {
         source: &Folder(places.plugins.clone()),
         grant: &Granted { digest, allows: &allows },

@@ -5,15 +5,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{Subcommand, ValueEnum};
 use gristmill_ledger::{
-    Date, Draft, Granted, Inspected, Keeper, Ledger, Pin, Plan, Rules, Terms, Unserved, contract,
+    Date, Draft, Granted, Keeper, Ledger, Pin, Plan, Rules, Terms, Unserved, contract,
     grant_digest, keys::Keys, source::OneFile,
 };
 use gristmill_sandbox::inspect;
 
-use crate::compose::Places;
+use crate::{compose::Places, ledger::inspected};
 
 /// `gristmill plugin …`
 #[derive(Debug, Subcommand)]
@@ -106,9 +106,8 @@ fn pin(
     version: Option<&str>,
 ) -> Result<()> {
     let bytes = read(file)?;
-    let found = inspect(&bytes).with_context(|| file.display().to_string())?;
     let inspected =
-        Inspected { kind: found.kind, contract: found.contract, imports: found.imports };
+        inspected(&bytes).map_err(|refusal| anyhow!("{}: {refusal}", file.display()))?;
     let name = name.map_or_else(|| name_of(file), |name| Ok(name.to_owned()))?;
     let (file_name, worlds) = (file_name(file)?, contract::worlds());
     let grant = grant_digest(&places.policies, &name, inspected.kind)?;

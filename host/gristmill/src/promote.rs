@@ -1,10 +1,11 @@
 //! Promotion, rollback and revocation on a running host: the ledger proves and writes, the sandbox
 //! compiles and tries, the router moves the traffic.
 //!
-//! Everything here blocks and belongs on the blocking pool. One change at a time: the ledger has one
-//! writer, and a second waits for it a while.
+//! Everything here blocks and belongs on the blocking pool. One change at a time: who decides on one takes
+//! a [`Turn`] first and keeps it until it is made, so that nobody decides by what is changing. A second
+//! writer, another process, is waited for a while.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gristmill_api::control::view::Swapped;
 use gristmill_ledger::{
@@ -29,6 +30,13 @@ pub(crate) struct Promoter {
     pub(crate) router: Arc<Router>,
     /// Where guests are run and the traffic is moved.
     pub(crate) runtime: Handle,
+    turn: Mutex<()>,
+}
+
+/// The right to decide on a change and to make it; there is one at a time.
+pub(crate) struct Turn<'a> {
+    promoter: &'a Promoter,
+    _held: MutexGuard<'a, ()>,
 }
 
 /// What came of it.
@@ -48,9 +56,35 @@ impl Promoter {
             configured: Arc::new(composed.configured),
             router: composed.router,
             runtime: Handle::current(),
+            turn: Mutex::new(()),
         }
     }
 
+    /// Waits until nobody else decides or changes.
+    pub(crate) fn turn(&self) -> Turn<'_> {
+        let held = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        Turn { promoter: self, _held: held }
+    }
+
+    /// The back-ends that are this plugin.
+    pub(crate) fn backends(&self, plugin: &str) -> Vec<String> {
+        let names = self.configured.names().filter(|(_, pin)| *pin == plugin);
+        names.map(|(name, _)| name.to_owned()).collect()
+    }
+
+    /// Whether a back-end has this component already, in this role.
+    fn has(&self, backend: &str, role: Role, digest: &str) -> bool {
+        let generations = self.router.generations(backend);
+        generations.iter().any(|one| one.role == role && one.generation.digest == digest)
+    }
+
+    /// Whether this component answers for a back-end, or is on trial there.
+    pub(crate) fn runs(&self, backend: &str, digest: &str) -> bool {
+        self.has(backend, Role::Current, digest) || self.has(backend, Role::Candidate, digest)
+    }
+}
+
+impl Turn<'_> {
     /// Puts this pin in force and moves the traffic to it. One that is in force already and does not
     /// run yet, because it was pinned from outside, is proven again and then runs.
     pub(crate) fn promote(
@@ -65,7 +99,8 @@ impl Promoter {
             if !changed.changed {
                 let proven = keeper.serve(&pin.name, terms, live)?;
                 live.swap(&proven.pin, &proven.component).map_err(|refusal| {
-                    let path = self.places.ledger.join("pins").join(format!("{}.toml", pin.name));
+                    let path =
+                        self.promoter.places.ledger.join("pins").join(format!("{}.toml", pin.name));
                     LedgerError::Refused { code: "swap-failed", path, reason: refusal.reason }
                 })?;
             }
@@ -94,10 +129,11 @@ impl Promoter {
         rollout: Rollout,
         work: impl FnOnce(&mut Keeper, Terms<'_>, &mut Live<'_>) -> Result<Changed, LedgerError>,
     ) -> Result<Done, LedgerError> {
-        let mut keeper = keeper(&self.places)?;
-        let mut live = Live { promoter: self, rollout, loaded: Vec::new(), swapped: Vec::new() };
-        let changed =
-            against(&self.places, name, kind, by, |terms| work(&mut keeper, terms, &mut live))?;
+        let Promoter { places, .. } = self.promoter;
+        let mut keeper = keeper(places)?;
+        let (loaded, swapped) = (Vec::new(), Vec::new());
+        let mut live = Live { promoter: self.promoter, rollout, loaded, swapped };
+        let changed = against(places, name, kind, by, |terms| work(&mut keeper, terms, &mut live))?;
         if let Some(fault) = &changed.unrecorded {
             tracing::error!(code = fault.code(), %fault, plugin = name, "the change is in force, and its record is not whole");
         }
@@ -111,17 +147,18 @@ impl Promoter {
         what: Revoke<'_>,
         reason: &str,
     ) -> Result<Vec<String>, LedgerError> {
-        let mut keeper = keeper(&self.places)?;
+        let Promoter { places, .. } = self.promoter;
+        let mut keeper = keeper(places)?;
         keeper.revoke(what, reason, Date::now(), by)?;
         drop(keeper);
         let bare = |digest: &str| digest.strip_prefix("sha256:").unwrap_or(digest).to_owned();
-        let about = |status: &gristmill_ledger::keeper::Status| match what {
+        let about = |status: &gristmill_ledger::Status| match what {
             Revoke::Digest(digest) => {
                 status.pin.sha256 == bare(digest) || status.digest == bare(digest)
             }
             Revoke::Key(key) => status.pin.signatures.iter().any(|one| one.key == bare(key)),
         };
-        let all = gristmill_ledger::status(&self.places.ledger)?;
+        let all = gristmill_ledger::status(&places.ledger)?;
         Ok(all.into_iter().filter(about).map(|status| status.name).collect())
     }
 }
@@ -136,21 +173,10 @@ struct Live<'a> {
 }
 
 impl Live<'_> {
-    fn backends(&self, plugin: &str) -> Vec<String> {
-        let names = self.promoter.configured.names().filter(|(_, pin)| *pin == plugin);
-        names.map(|(name, _)| name.to_owned()).collect()
-    }
-
-    /// Whether a back-end has this component already, in this role.
-    fn has(&self, backend: &str, role: Role, digest: &str) -> bool {
-        let generations = self.promoter.router.generations(backend);
-        generations.iter().any(|one| one.role == role && one.generation.digest == digest)
-    }
-
     fn swap_one(&mut self, backend: &str, digest: &str) -> Result<u64, HostRefusal> {
         let router = &self.promoter.router;
-        let swapped = if !self.has(backend, Role::Current, digest)
-            && self.has(backend, Role::Previous, digest)
+        let swapped = if !self.promoter.has(backend, Role::Current, digest)
+            && self.promoter.has(backend, Role::Previous, digest)
         {
             router.rollback(backend)
         } else {
@@ -221,10 +247,10 @@ impl Host for Live<'_> {
             Kind::Backend => {
                 let digest = pin.digest();
                 self.loaded.clear();
-                for backend in self.backends(&pin.name) {
+                for backend in self.promoter.backends(&pin.name) {
                     // What ran before is kept ready: going back to it compiles nothing.
-                    let there = self.has(&backend, Role::Current, &digest)
-                        || self.has(&backend, Role::Previous, &digest);
+                    let there = self.promoter.has(&backend, Role::Current, &digest)
+                        || self.promoter.has(&backend, Role::Previous, &digest);
                     if !there {
                         let loaded = configured.bind(sandbox, &backend, component, pin, grant);
                         self.loaded.push((backend, loaded.map_err(refused)?));
@@ -246,7 +272,7 @@ impl Host for Live<'_> {
     fn swap(&mut self, pin: &Pin, _: &[u8]) -> Result<Option<u64>, HostRefusal> {
         let digest = pin.digest();
         let mut generation = None;
-        for backend in self.backends(&pin.name) {
+        for backend in self.promoter.backends(&pin.name) {
             match self.swap_one(&backend, &digest) {
                 Ok(number) => generation = generation.or(Some(number)),
                 Err(refusal) => {

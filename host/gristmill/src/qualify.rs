@@ -2,12 +2,12 @@
 //!
 //! Both are composed as a host would compose them and asked the same, in turn: the conformance suite,
 //! and then the same prompts, the two interleaved so that what else the machine does meets both alike.
-//! The report becomes evidence, the medians a performance record and the pin's guardrail. A candidate
-//! that fails a check that the one in force passes, or whose paired ratios are below the tolerance, is
-//! refused here; and since its pin then has no passing report or a guardrail that does not hold, it is
-//! refused by a promotion too.
+//! The report becomes evidence, the medians a performance record and, in a candidate that passes, the pin's
+//! guardrail. A candidate that fails a check, no longer passes one that the pin in force passes, or whose
+//! paired ratios are below the tolerance, is withdrawn: it is no candidate any more, and report and record
+//! stay. One whose measurements were not steady stays as it was, without the guardrail it had.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
@@ -17,10 +17,11 @@ use gristmill_core::{
 };
 use gristmill_ledger::{
     Date, Kind, Ledger, Pin,
-    evidence::Statement,
+    evidence::{self, Statement},
     guardrail::{Guardrail, Measured, Rates},
+    is_kept,
     performance::{Record, ResultClass},
-    sha256,
+    waiting,
 };
 use gristmill_router::Router;
 
@@ -36,7 +37,7 @@ use crate::{
 pub(crate) struct Arguments {
     /// The candidate's name
     name: String,
-    /// The model to test and measure with
+    /// The model to test and measure with: MODEL, or BACKEND/MODEL where several back-ends are this plugin
     #[arg(long)]
     model: String,
     /// Pairs of measured answers
@@ -45,7 +46,7 @@ pub(crate) struct Arguments {
     /// How much slower it may be than what is in force, as a share
     #[arg(long, default_value_t = 0.05)]
     tolerance: f64,
-    /// Sign the report with this Ed25519 seed
+    /// Sign the report with this secret key, which nobody else may read
     #[arg(long, value_name = "FILE")]
     key: Option<std::path::PathBuf>,
 }
@@ -62,8 +63,8 @@ pub(crate) fn qualify(settings: &Settings, places: &Places, arguments: &Argument
     );
     let ledger = keeper(places)?;
     let path = ledger.candidate(name);
-    let text = fs::read_to_string(&path)
-        .with_context(|| format!("no candidate {}: pin it first", path.display()))?;
+    let text = waiting(&places.ledger, name)?.filter(|_| path.exists());
+    let text = text.with_context(|| format!("no candidate {}: pin it first", path.display()))?;
     let mut candidate = Pin::parse(&text).map_err(anyhow::Error::msg)?;
     ensure!(
         candidate.kind == Kind::Backend,
@@ -87,32 +88,38 @@ pub(crate) fn qualify(settings: &Settings, places: &Places, arguments: &Argument
         Some(key) => serde_json::to_vec_pretty(&found.report.sign(key)?)?,
         None => serde_json::to_vec_pretty(&found.report)?,
     };
-    let digest = sha256(&json);
-    let folder = places.ledger.join("evidence");
-    let report = folder.join(format!("{name}-{digest}.json"));
-    write(&folder, &report, &json)?;
+    let (report, digest) = evidence::store(&places.ledger, name, &json)?;
     println!("evidence {}", report.display());
 
     let record = record(settings, &candidate, &found)?;
     println!("performance {}", record.store(&places.ledger)?.display());
-    candidate.evidence = vec![digest];
-    if let Some(Rates { prefill, decode }) = record.baseline() {
-        let host_class = record.host.class();
-        candidate.guardrail = Some(Guardrail {
-            tolerance: *tolerance,
-            measured: vec![Measured { host_class, prefill, decode }],
-        });
+    let ledger = keeper(places)?;
+    ensure!(
+        waiting(&places.ledger, name)?.as_ref() == Some(&text),
+        "not qualified: the candidate was changed meanwhile"
+    );
+    if !found.lost.is_empty() {
+        ledger.withdraw(name)?;
+        bail!("not qualified, and withdrawn: {}", found.lost.join("; "));
     }
     // What was signed was another text.
     candidate.signatures.clear();
-    keeper(places)?.propose(&candidate)?;
-
-    ensure!(found.lost.is_empty(), "not qualified: {}", found.lost.join("; "));
-    ensure!(
-        record.result == ResultClass::Steady,
-        "not qualified: the measurements were not steady within {:.1} %; measure on a quieter machine, or with more --rounds",
-        tolerance * 100.0
-    );
+    let Some(Rates { prefill, decode }) = record.baseline() else {
+        if candidate.guardrail.take().is_some() {
+            ledger.propose(&candidate)?;
+        }
+        bail!(
+            "not qualified: the measurements were not steady within {:.1} %; measure on a quieter machine, or with more --rounds",
+            tolerance * 100.0
+        );
+    };
+    candidate.evidence = vec![digest];
+    let host_class = record.host.class();
+    candidate.guardrail = Some(Guardrail {
+        tolerance: *tolerance,
+        measured: vec![Measured { host_class, prefill, decode }],
+    });
+    ledger.propose(&candidate)?;
     println!(
         "qualified {name} {}; sign it if keys are asked for, then promote it",
         candidate.digest()
@@ -120,15 +127,12 @@ pub(crate) fn qualify(settings: &Settings, places: &Places, arguments: &Argument
     Ok(())
 }
 
-fn write(folder: &Path, path: &Path, bytes: &[u8]) -> Result<()> {
-    fs::create_dir_all(folder)
-        .and_then(|()| fs::write(path, bytes))
-        .with_context(|| format!("cannot write {}", path.display()))
-}
-
 /// The rooms as they would be with this pin.
 async fn with(settings: &Settings, places: &Places, pin: &Pin) -> Result<Composed> {
-    let pins = Ledger::open(&places.ledger)?;
+    let pins = match is_kept(&places.ledger) {
+        true => Ledger::in_force(&places.ledger)?,
+        false => Ledger::open(&places.ledger)?,
+    };
     let others = pins.pins().filter(|other| other.name != pin.name).cloned();
     let ledger = Ledger::from_pins(others.chain([pin.clone()]))?;
     compose_of(settings, places, Plugins::of(places, ledger)?).await
@@ -153,14 +157,16 @@ async fn compare(
     ours: Option<&Composed>,
 ) -> Result<Found> {
     let Arguments { name, model, rounds, tolerance, .. } = arguments;
-    let report = conformance::report(theirs, name, model).await?;
+    let backends: Vec<_> = theirs.configured.names().collect();
+    let (backend, model) = subject(&backends, name, model)?;
+    let report = conformance::report(theirs, backend, model).await?;
     let mut lost = Vec::new();
     let failed = &report.predicate.failed_tests;
     if !failed.is_empty() {
         lost.push(format!("it fails {}", failed.join(", ")));
     }
     if let Some(ours) = ours {
-        let before = conformance::report(ours, name, model).await?;
+        let before = conformance::report(ours, backend, model).await?;
         let gone =
             |id: &&String| !report.predicate.passed_tests.contains(id) && !failed.contains(id);
         let gone: Vec<_> = before.predicate.passed_tests.iter().filter(gone).cloned().collect();
@@ -177,7 +183,7 @@ async fn compare(
         }
         for (side, composed) in sides {
             let Some(composed) = composed else { continue };
-            let sample = ask(&composed.router, model, round).await?;
+            let sample = ask(&composed.router, &format!("{backend}/{model}"), round).await?;
             if let Some(samples) = samples.get_mut(side) {
                 samples.push(sample);
             }
@@ -209,6 +215,30 @@ async fn compare(
         report,
         lost,
     })
+}
+
+/// The back-end that is this plugin, and the model's name there; `backends`: names and plugins.
+fn subject<'a>(
+    backends: &[(&'a str, &str)],
+    plugin: &str,
+    model: &'a str,
+) -> Result<(&'a str, &'a str)> {
+    let mut of_it = backends.iter().filter(|(_, own)| *own == plugin).map(|(name, _)| *name);
+    if let Some((name, rest)) = model.split_once('/')
+        && backends.iter().any(|(known, _)| *known == name)
+    {
+        ensure!(of_it.any(|own| own == name), "--model: {name} is not {plugin}");
+        return Ok((name, rest));
+    }
+    match (of_it.next(), of_it.next()) {
+        (Some(name), None) => Ok((name, model)),
+        (Some(_), Some(_)) => {
+            bail!("--model: several back-ends are {plugin}; say BACKEND/{model}")
+        }
+        (None, _) => {
+            bail!("no configured back-end is {plugin}: see plugins.backend and [backends]")
+        }
+    }
 }
 
 struct Sample {
@@ -295,6 +325,23 @@ fn record(settings: &Settings, pin: &Pin, found: &Found) -> Result<Record> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_back_end_of_the_candidate_is_the_one_that_is_measured() {
+        let all = [("cpu", "cpu"), ("fast", "vllm"), ("one", "ollama"), ("two", "ollama")];
+        for (plugin, model, found) in [
+            ("cpu", "m", Some(("cpu", "m"))),
+            ("vllm", "m", Some(("fast", "m"))),
+            ("vllm", "fast/m", Some(("fast", "m"))),
+            ("vllm", "team/m", Some(("fast", "team/m"))),
+            ("ollama", "two/a/m", Some(("two", "a/m"))),
+            ("ollama", "m", None),
+            ("vllm", "cpu/m", None),
+            ("mlx", "m", None),
+        ] {
+            assert_eq!(subject(&all, plugin, model).ok(), found, "{plugin} {model}");
+        }
+    }
 
     #[test]
     fn the_middle_half_says_whether_it_was_steady() {

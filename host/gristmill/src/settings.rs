@@ -80,6 +80,7 @@ settings! {
     paths.models: Text = "", "Where models are kept. Unset: the user's data folder.";
     paths.plugins: Text = "", "Where component files lie. Unset: share/gristmill/plugins beside the binary.";
     paths.ledger: Text = "", "The ledger with the pins. Unset: share/gristmill/ledger beside the binary.";
+    paths.ledger_seen: Text = "", "What is remembered of the ledger outside its folder: the highest sequences. Each ledger has its own. Unset: gristmill/ledger-seen.toml in the user's data folder.";
     paths.keys: Text = "", "The file of the keys. Unset: keys.toml in the user's data folder.";
     paths.policies: Text = "", "Grants, blocks, parameter policies, profiles, approval rules. Unset: share/gristmill/policies beside the binary.";
     engine.threads: Count = "", "Threads that compute. Unset: what the machine, its affinity and its quota allow.";

@@ -1,17 +1,17 @@
 //! A running host and its ledger keep up with each other.
 //!
-//! From the ledger to the host: files that change, or a SIGHUP, make every configured back-end whose pin
-//! is another than what answers be proven, compiled, tried and swapped to. What is refused is said in the
-//! log and by `/readyz`, and what answers goes on; it is tried again when a file changes or at the next
-//! SIGHUP, not before.
+//! From the ledger to the host: files that change, or a SIGHUP, have every pin that waits in its place be
+//! proven and put in force, and every configured back-end be swapped to the pin in force, unless that answers
+//! or is on trial there already. What is refused is said in the log and by `/readyz`, and what answers goes
+//! on; it is tried again when a file changes or at the next SIGHUP, not before.
 //!
 //! From the host to the ledger: where the router went back by itself, because a guardrail broke or a
 //! digest was quarantined, the ledger goes back too, and its log says why.
 
-use std::{collections::BTreeSet, fs, path::Path, sync::Arc, time::SystemTime};
+use std::{fs, path::Path, sync::Arc, time::SystemTime};
 
 use anyhow::Result;
-use gristmill_ledger::{LedgerError, Pin};
+use gristmill_ledger::{LedgerError, Status, earlier, in_force, in_place, is_kept};
 use gristmill_router::{Happened, Rollout, SwapEvent, Why};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -20,7 +20,7 @@ use tokio::{
     time::{Duration, MissedTickBehavior, interval},
 };
 
-use crate::promote::Promoter;
+use crate::promote::{Done, Promoter};
 
 /// How often the files are looked at: a few dozen `stat`s.
 const LOOK: Duration = Duration::from_secs(1);
@@ -54,12 +54,16 @@ pub(crate) fn watch(promoter: &Arc<Promoter>) -> Result<()> {
             };
             let (promoter, before) = (Arc::clone(&follower), seen.take());
             let work = move || {
-                let now = stamp(&promoter.places.ledger);
-                if before.as_ref() != Some(&now) {
-                    follow(&promoter, by);
+                let folder = &promoter.places.ledger;
+                let look = || (stamp(&folder.join("pins")), stamp(folder));
+                let now = look();
+                if before.as_ref() == Some(&now) {
+                    return now;
                 }
-                // What following wrote is no change to follow.
-                stamp(&promoter.places.ledger)
+                follow(&promoter, by);
+                // What following wrote into the log is no change to follow; a pin that changed
+                // meanwhile is one.
+                (now.0, stamp(folder))
             };
             match spawn_blocking(work).await {
                 Ok(now) => seen = Some(now),
@@ -73,67 +77,67 @@ pub(crate) fn watch(promoter: &Arc<Promoter>) -> Result<()> {
 /// What files there are, how long, since when.
 type Stamp = Vec<(String, Option<(u64, SystemTime)>)>;
 
-fn stamp(ledger: &Path) -> Stamp {
+fn stamp(folder: &Path) -> Stamp {
     let mut stamp = Vec::new();
-    for folder in [ledger.join("pins"), ledger.to_owned()] {
-        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-            let found = entry.metadata().ok().filter(|found| found.is_file());
-            let when = found.and_then(|found| Some((found.len(), found.modified().ok()?)));
-            stamp.push((entry.path().display().to_string(), when));
-        }
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let found = entry.metadata().ok().filter(|found| found.is_file());
+        let when = found.and_then(|found| Some((found.len(), found.modified().ok()?)));
+        stamp.push((entry.path().display().to_string(), when));
     }
     stamp.sort();
     stamp
 }
 
-/// Swaps to what is pinned, for every configured back-end that something else answers for.
+/// Puts in force what waits in a pin's place, and swaps every configured back-end to the pin in force that
+/// runs something else. A component on trial is left to its trial.
 fn follow(promoter: &Promoter, by: &str) {
-    let plugins: BTreeSet<&str> = promoter.configured.names().map(|(_, plugin)| plugin).collect();
-    for name in plugins {
-        let followed = pinned(promoter, name).and_then(|(pin, text)| {
-            let digest = pin.digest();
-            let mut backends = promoter.configured.names().filter(|(_, plugin)| *plugin == name);
-            let answers = |backend: &str| {
-                let slot = promoter.router.backends().slot(backend);
-                slot.is_some_and(|slot| slot.current().digest == digest)
-            };
-            if backends.all(|(backend, _)| answers(backend)) {
-                return Ok(());
-            }
-            promoter.promote(by, &pin, &text, Rollout::default()).map(|done| {
+    let turn = promoter.turn();
+    let folder = &promoter.places.ledger;
+    let all = match gristmill_ledger::status(folder) {
+        Ok(all) => all,
+        Err(error) => {
+            tracing::error!(code = error.code(), %error, by, "the ledger is not followed");
+            return;
+        }
+    };
+    // A folder that is no ledger yet is taken as it lies there.
+    let kept = is_kept(folder);
+    for Status { name, pin, text, proven, pending, .. } in all {
+        let digest = pin.digest();
+        let runs = promoter.backends(&name).iter().all(|backend| promoter.runs(backend, &digest));
+        let followed = if pending {
+            in_place(folder, &name).and_then(|waits| match waits {
+                Some(waits) => {
+                    turn.promote(by, &waits.pin, &waits.text, Rollout::default()).map(Some)
+                }
+                None => Ok(None),
+            })
+        } else if !runs || kept && !proven {
+            turn.promote(by, &pin, &text, Rollout::default()).map(Some)
+        } else {
+            continue;
+        };
+        match followed {
+            Ok(Some(done)) => {
+                let digest = done.pin.digest();
+                tracing::info!(plugin = name, digest, by, "follows the ledger");
                 for swapped in done.backends {
                     let (backend, generation) = (swapped.backend, swapped.generation);
                     tracing::info!(backend, generation, digest, by, "follows the ledger");
                 }
-            })
-        });
-        if let Err(refused) = followed {
-            tracing::error!(plugin = name, code = refused.code(), %refused, by, "the ledger's pin is not followed");
+            }
+            Ok(None) => {}
+            Err(refused) => {
+                tracing::error!(plugin = name, code = refused.code(), %refused, by, "the ledger's pin is not followed");
+            }
         }
-    }
-}
-
-/// The pin in its place.
-fn pinned(promoter: &Promoter, name: &str) -> Result<(Pin, String), LedgerError> {
-    let path = promoter.places.ledger.join("pins").join(format!("{name}.toml"));
-    let text = match fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(source) => return Err(LedgerError::Io { path, source }),
-    };
-    match Pin::parse(&text) {
-        Ok(pin) => Ok((pin, text)),
-        Err(reason) => Err(LedgerError::Invalid { path, reason }),
     }
 }
 
 /// Takes the ledger back to where the router went by itself.
 fn record(promoter: &Promoter, event: &SwapEvent) {
-    let (to, why) = match &event.what {
-        Happened::RolledBack { to, why } => (to.digest.clone(), why),
-        Happened::Withdrawn(why) => {
-            let Some(slot) = promoter.router.backends().slot(&event.backend) else { return };
-            (slot.current().digest.clone(), why)
-        }
+    let why = match &event.what {
+        Happened::RolledBack { why, .. } | Happened::Withdrawn(why) => why,
         _ => return,
     };
     if !matches!(why, Why::Guardrail(_) | Why::Quarantined(_)) {
@@ -141,11 +145,7 @@ fn record(promoter: &Promoter, event: &SwapEvent) {
     }
     let Some(name) = promoter.configured.plugin(&event.backend) else { return };
     let by = format!("{}: {why}", why.code());
-    let back = earlier(promoter, name, &to).and_then(|pin| match pin {
-        Some(pin) => promoter.rollback(&by, name, pin.kind, Some(pin.sequence)).map(Some),
-        None => Ok(None),
-    });
-    match back {
+    match back(promoter, &event.backend, name, &by) {
         Ok(Some(done)) => {
             tracing::warn!(
                 backend = event.backend,
@@ -154,7 +154,6 @@ fn record(promoter: &Promoter, event: &SwapEvent) {
                 "the ledger went back"
             );
         }
-        // The ledger names it already.
         Ok(None) => {}
         Err(error) => {
             tracing::error!(backend = event.backend, code = error.code(), %error, "the ledger could not go back: pin what answers");
@@ -162,24 +161,22 @@ fn record(promoter: &Promoter, event: &SwapEvent) {
     }
 }
 
-/// The newest superseded pin of this component; none where the pin in force is of it.
-fn earlier(promoter: &Promoter, name: &str, digest: &str) -> Result<Option<Pin>, LedgerError> {
-    let (in_force, _) = pinned(promoter, name)?;
-    if in_force.digest() == digest {
+/// Nothing where the back-end runs what the ledger names: it went back already, or another change followed.
+fn back(
+    promoter: &Promoter,
+    backend: &str,
+    name: &str,
+    by: &str,
+) -> Result<Option<Done>, LedgerError> {
+    let turn = promoter.turn();
+    let folder = &promoter.places.ledger;
+    let in_force = in_force(folder, name)?;
+    let in_force = in_force.map(|filed| filed.pin.digest());
+    let slot = promoter.router.backends().slot(backend);
+    let (Some(in_force), Some(slot)) = (in_force, slot) else { return Ok(None) };
+    if promoter.runs(backend, &in_force) {
         return Ok(None);
     }
-    let folder = promoter.places.ledger.join("history").join(name);
-    let mut found: Option<Pin> = None;
-    for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
-        let pin = fs::read_to_string(entry.path()).ok().and_then(|text| Pin::parse(&text).ok());
-        let newer = |pin: &Pin| found.as_ref().is_none_or(|known| known.sequence < pin.sequence);
-        if let Some(pin) = pin.filter(|pin| pin.digest() == digest && newer(pin)) {
-            found = Some(pin);
-        }
-    }
-    found.map(Some).ok_or_else(|| LedgerError::Refused {
-        code: "no-rollback-target",
-        path: folder,
-        reason: format!("no superseded pin of {digest}"),
-    })
+    let to = earlier(folder, name, &slot.current().digest)?.pin;
+    turn.rollback(by, name, to.kind, Some(to.sequence)).map(Some)
 }

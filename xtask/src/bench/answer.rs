@@ -13,7 +13,10 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
-use crate::shell::{output, root, run};
+use crate::{
+    build::installed_command,
+    shell::{output, root, run},
+};
 
 /// Context the server may plan for.
 const CONTEXT: u64 = 1024;
@@ -78,7 +81,7 @@ pub(super) fn measure(binary: &Path, file: &Path, model: &str) -> Result<Answer>
     import.arg("import").arg(file).args(["--name", "bench"]).env("GRISTMILL_PATHS_MODELS", &store);
     run(&mut import)?;
     let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-    let server = Command::new(binary)
+    let server = installed_command(binary)
         .args(["serve", "--server-listen", &address.to_string()])
         .args(["--engine-context", &CONTEXT.to_string(), "--log-filter", "warn"])
         .env("GRISTMILL_PATHS_MODELS", &store)

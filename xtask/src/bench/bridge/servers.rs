@@ -13,7 +13,10 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-use crate::shell::{program, root, run};
+use crate::{
+    build::installed_command,
+    shell::{program, root, run},
+};
 
 /// Loading a model, or importing a large Python package, on a busy machine.
 const START: Duration = Duration::from_secs(180);
@@ -113,7 +116,7 @@ pub(super) fn llama_server(
 /// Gristmill with bridges to both servers and no engine of its own.
 pub(super) fn gristmill(binary: &Path, real: &str, fake: &str, waiting: usize) -> Result<Process> {
     let address = free_address()?;
-    let mut command = Command::new(binary);
+    let mut command = installed_command(binary);
     command
         .args(["serve", "--server-listen", &address, "--plugins-backend", ""])
         .args(["--log-filter", "error"])
