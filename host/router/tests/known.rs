@@ -353,6 +353,9 @@ async fn a_claim_that_a_probe_contradicts_is_no_claim() {
         let router = router(known, &[Server::new("ollama", Some(WEIGHTS))]).await;
         let plan = router.resolve("gemma").await.unwrap();
         let claim = plan.claim("tools.calling").unwrap().clone();
+        let mut claims: Vec<_> = plan.claims().map(|claim| &*claim.name).collect();
+        claims.sort_unstable();
+        assert_eq!(claims, ["embeddings", "inference.text", "tools.calling"], "the back-end's too");
         let infos = [
             plan.info().clone(),
             router.catalogue().await.unwrap()[0].info.clone(),

@@ -62,7 +62,13 @@ impl Router {
                 let record = records.into_iter().find(|record| same(&record.info))?;
                 (record.info, record.keep_alive)
             }
-            Source::Listed => (generation.find(same).await.ok()??, None),
+            Source::Listed => {
+                let found = generation.find(same).await;
+                if found.is_err() {
+                    self.backends.unlisted(&slot.name, &generation);
+                }
+                (found.ok()??, None)
+            }
         };
         let info = self.judged(&generation, info).await;
         Some(Plan::new(slot, generation, info, keep))

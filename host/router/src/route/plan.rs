@@ -99,8 +99,14 @@ impl Plan {
     /// What is claimed for a capability: the model's word, else the back-end's, else nothing.
     #[must_use]
     pub fn claim(&self, capability: &str) -> Option<&Claim> {
-        let claims = [&self.info.claims, &self.generation.descriptor.claims];
-        claims.into_iter().flatten().find(|claim| claim.name == capability)
+        self.claims().find(|claim| claim.name == capability)
+    }
+
+    /// What is claimed: the model's words, and the back-end's for what the model says nothing of.
+    pub fn claims(&self) -> impl Iterator<Item = &Claim> {
+        let own = &self.info.claims;
+        let unsaid = move |claim: &&Claim| !own.iter().any(|said| said.name == claim.name);
+        own.iter().chain(self.generation.descriptor.claims.iter().filter(unsaid))
     }
 
     /// Refuses what the model or the back-end has declared it cannot do. What nobody has declared
@@ -122,6 +128,11 @@ impl Plan {
         Err(Error::unsupported(format!("\"{}\" does not support {noun}{reason}", self.info.id))
             .with("capability", capability))
     }
+}
+
+/// The capabilities a request needs, by name alone.
+pub(super) fn capabilities(request: &Request) -> Vec<&'static str> {
+    needs(request).into_iter().map(|(capability, _)| capability).collect()
 }
 
 /// The capabilities a request needs, each with a noun for the message. Which field of a dialect
