@@ -8,13 +8,13 @@
 //! Refused by name: unknown keys, a version range that is none, a date that is none, and a block
 //! without reason, evidence or end.
 
-use std::{cmp::Ordering, fmt, fs, path::Path};
+use std::{cmp::Ordering, fmt, path::Path};
 
 use jiff::civil::Date;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{PolicyError, keys, read};
+use crate::{PolicyError, files, keys};
 
 /// One known regression.
 #[derive(Debug, Clone, PartialEq, Eq, JsonSchema)]
@@ -98,31 +98,12 @@ impl Block {
     }
 }
 
-/// Reads every `*.toml` in `dir/blocks`, by name. A folder that is missing blocks nothing.
+/// Reads every block in `dir/blocks`, by name. A folder that is missing blocks nothing.
 ///
 /// # Errors
-/// The first file that cannot be read or is not a block.
+/// The first file that cannot be read, is not a block, or would not be read because of its name.
 pub fn open(dir: &Path) -> Result<Vec<Block>, PolicyError> {
-    let folder = dir.join("blocks");
-    if !folder.exists() {
-        return Ok(Vec::new());
-    }
-    let io = |source| PolicyError::Io { path: folder.clone(), source };
-    let mut blocks = Vec::new();
-    for entry in fs::read_dir(&folder).map_err(io)? {
-        let path = entry.map_err(io)?.path();
-        if path.extension().is_none_or(|extension| extension != "toml") {
-            continue;
-        }
-        let invalid = |reason| PolicyError::InvalidBlock { path: path.clone(), reason };
-        let id = path
-            .file_stem()
-            .and_then(|stem| stem.to_str())
-            .ok_or_else(|| invalid("expected a name in UTF-8".to_owned()))?;
-        blocks.push(Block::parse(id, &read(&path)?).map_err(invalid)?);
-    }
-    blocks.sort_by(|a, b| a.id.cmp(&b.id));
-    Ok(blocks)
+    files::each(dir, "blocks", Block::parse).collect()
 }
 
 /// A range of versions: comparisons that must all hold, as in `>=0.6.0, <0.6.4`; `*` is every one.

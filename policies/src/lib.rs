@@ -26,14 +26,12 @@ mod upstream;
 
 use std::{
     collections::BTreeMap,
-    fs,
     path::{Path, PathBuf},
 };
 
 pub use approval::{Approvals, Change};
 pub use block::Block;
 pub use control::{Asked, Control, Setting};
-use files::read;
 pub use grant::{Grant, Limits};
 pub use gristmill_ledger::Kind;
 pub use judge::{Judgement, Outcome, Refusal, Verdict};
@@ -53,23 +51,8 @@ pub enum PolicyError {
         /// The system's reason.
         source: std::io::Error,
     },
-    /// A file is not what a grant must be.
-    #[error("{path}: {reason}")]
-    Invalid {
-        /// Which file.
-        path: PathBuf,
-        /// What was expected and found.
-        reason: String,
-    },
-    /// A file is not what a block must be.
-    #[error("{path}: {reason}")]
-    InvalidBlock {
-        /// Which file.
-        path: PathBuf,
-        /// What was expected and found.
-        reason: String,
-    },
-    /// A file is not what its folder says: a parameter policy, a profile, approval rules.
+    /// A file is not what its folder says: a grant, a block, a parameter policy, a profile, approval
+    /// rules.
     #[error("{path}: {reason}")]
     InvalidFile {
         /// Its folder, or for approvals the file's own name.
@@ -119,8 +102,8 @@ impl PolicyError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Io { .. } => "policy-unreadable",
-            Self::Invalid { .. } => "invalid-grant",
-            Self::InvalidBlock { .. } => "invalid-block",
+            Self::InvalidFile { folder: "grants", .. } => "invalid-grant",
+            Self::InvalidFile { folder: "blocks", .. } => "invalid-block",
             Self::InvalidFile { folder: "profiles", .. } => "invalid-profile",
             Self::InvalidFile { folder: "approvals", .. } => "invalid-approval",
             Self::InvalidFile { .. } => "invalid-policy",
@@ -139,43 +122,26 @@ pub struct Policies {
 }
 
 impl Policies {
-    /// Reads every `*.toml` in `dir/grants`. A folder that is missing grants nothing.
+    /// Reads every grant in `dir/grants`. A folder that is missing grants nothing.
     ///
     /// # Errors
-    /// The first file that cannot be read or is not a grant.
+    /// The first file that cannot be read, is not a grant, or would not be read because of its name.
     pub fn open(dir: &Path) -> Result<Self, PolicyError> {
-        let folder = dir.join("grants");
-        if !folder.exists() {
-            return Ok(Self::default());
-        }
-        let io = |source| PolicyError::Io { path: folder.clone(), source };
-        let mut grants = BTreeMap::new();
-        for entry in fs::read_dir(&folder).map_err(io)? {
-            let path = entry.map_err(io)?.path();
-            if path.extension().is_none_or(|extension| extension != "toml") {
-                continue;
-            }
-            let Some(name) = path.file_stem().and_then(|stem| stem.to_str()).map(str::to_owned)
-            else {
-                let reason = "expected a name in UTF-8".to_owned();
-                return Err(PolicyError::Invalid { path, reason });
-            };
-            let grant = Grant::parse(&read(&path)?)
-                .map_err(|reason| PolicyError::Invalid { path, reason })?;
-            grants.insert(name, grant);
-        }
+        let parse = |name: &str, text: &str| Ok((name.to_owned(), Grant::parse(text)?));
+        let grants = files::each(dir, "grants", parse).collect::<Result<_, _>>()?;
         Ok(Self { grants })
     }
 
     /// The grant of this plugin: its own, or else the one of its kind.
     ///
     /// # Errors
-    /// [`PolicyError::Missing`] when there is neither; [`PolicyError::Invalid`] when its own grant
-    /// is for another kind.
+    /// [`PolicyError::Missing`] when there is neither; [`PolicyError::InvalidFile`] when its own
+    /// grant is for another kind.
     pub fn grant(&self, name: &str, kind: Kind) -> Result<&Grant, PolicyError> {
         if let Some(grant) = self.grants.get(name) {
             if grant.kind != kind {
-                return Err(PolicyError::Invalid {
+                return Err(PolicyError::InvalidFile {
+                    folder: "grants",
                     path: format!("grants/{name}.toml").into(),
                     reason: format!("the grant is for a {}, and {name} is a {kind}", grant.kind),
                 });

@@ -215,9 +215,7 @@ impl ParameterPolicy {
         let mut policy: Self = toml::from_str(text).map_err(|error| error.to_string())?;
         id.clone_into(&mut policy.id);
         policy.check()?;
-        for variant in &mut policy.variants {
-            *variant = crate::rules::fold(variant);
-        }
+        crate::rules::fold_patterns("variants", &mut policy.variants)?;
         Ok(policy)
     }
 
@@ -230,7 +228,6 @@ impl ParameterPolicy {
         if self.reason.trim().is_empty() {
             return Err("reason: a policy must say why; it is empty".to_owned());
         }
-        crate::rules::check_patterns("variants", &self.variants)?;
         if self.actions.known_bad == Action::Pass {
             return Err(
                 "actions.known-bad: what is known to be bad does not pass; refuse or strip it"

@@ -69,12 +69,9 @@ impl Profile {
         if profile.parameters.is_empty() {
             return Err("parameters: expected at least one value".to_owned());
         }
-        rules::check_patterns("models", &profile.models)?;
+        rules::fold_patterns("models", &mut profile.models)?;
         for (control, value) in &profile.parameters {
             control.check(value).map_err(|reason| format!("parameters.{reason}"))?;
-        }
-        for model in &mut profile.models {
-            *model = rules::fold(model);
         }
         Ok(profile)
     }

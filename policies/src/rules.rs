@@ -22,7 +22,7 @@ use crate::{
 /// Whom a request is for.
 #[derive(Debug, Clone)]
 pub struct Subject<'a> {
-    /// Every name of the model, in small letters and without `:latest`.
+    /// Every name of the model, as [`fold`] makes it.
     pub names: Vec<String>,
     /// The model's family, where it is known.
     pub family: Option<&'a str>,
@@ -262,21 +262,32 @@ fn clash(one: &ParameterPolicy, other: &ParameterPolicy) -> bool {
         && one.versions.overlap(&other.versions)
 }
 
-/// The form in which models' names are compared.
-pub(crate) fn fold(name: &str) -> String {
+/// Prefixes that stand for "no prefix" in Ollama's naming.
+const DEFAULTS: [&str; 3] = ["registry.ollama.ai/library/", "registry.ollama.ai/", "library/"];
+
+/// The form in which models' names are compared, wherever they are: upper and lower case are one,
+/// `:latest` is the missing tag, and the default registry's prefix is the missing prefix.
+#[must_use]
+pub fn fold(name: &str) -> String {
     let lower = name.trim().to_lowercase();
-    lower.strip_suffix(":latest").unwrap_or(&lower).to_owned()
+    let short = DEFAULTS.iter().find_map(|prefix| lower.strip_prefix(prefix)).unwrap_or(&lower);
+    short.strip_suffix(":latest").unwrap_or(short).to_owned()
 }
 
-/// Names of models, whole or with `*` at the end.
-pub(crate) fn check_patterns(key: &str, patterns: &[String]) -> Result<(), String> {
-    for pattern in patterns {
+/// Folds names of models, whole or with `*` at the end.
+pub(crate) fn fold_patterns(key: &str, patterns: &mut [String]) -> Result<(), String> {
+    let plain = |pattern: &str| {
         let name = pattern.strip_suffix('*').unwrap_or(pattern);
-        if name.trim().is_empty() || name.contains('*') {
+        !name.trim().is_empty() && !name.contains('*')
+    };
+    for pattern in patterns {
+        let folded = fold(pattern);
+        if !plain(pattern) || !plain(&folded) {
             return Err(format!(
                 "{key}: {pattern:?}: expected a model's name, whole or with one * at its end; for every model leave {key} out"
             ));
         }
+        *pattern = folded;
     }
     Ok(())
 }
@@ -295,5 +306,24 @@ pub struct Clash {
 impl Clash {
     fn new(folder: &str, one: &str, other: &str) -> Self {
         Self { folder: folder.into(), one: one.to_owned(), other: other.to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fold;
+
+    #[test]
+    fn spellings_of_one_model_meet_and_others_do_not() {
+        for (spelling, folded) in [
+            ("SmolLM2:latest", "smollm2"),
+            (" registry.ollama.ai/library/smollm2:latest ", "smollm2"),
+            ("library/SMOLLM2:135M", "smollm2:135m"),
+            ("registry.ollama.ai/a/b", "a/b"),
+            ("hf.co/User/Repo:Q4_K_M", "hf.co/user/repo:q4_k_m"),
+            ("Library/Gemma4*", "gemma4*"),
+        ] {
+            assert_eq!(fold(spelling), folded);
+        }
     }
 }

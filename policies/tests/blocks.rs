@@ -56,6 +56,14 @@ fn what_is_not_a_block_is_refused_by_name() {
     fs::write(folder.path().join("blocks/bad.toml"), "backend = 1").unwrap();
     let error = block::open(folder.path()).unwrap_err();
     assert!(error.code() == "invalid-block" && error.to_string().contains("bad.toml"), "{error}");
+    fs::remove_file(folder.path().join("blocks/bad.toml")).unwrap();
+    for name in ["brace.tml", "Brace.toml", "brace"] {
+        let misnamed = folder.path().join("blocks").join(name);
+        fs::write(&misnamed, WHOLE).unwrap();
+        let error = block::open(folder.path()).unwrap_err();
+        assert!(error.code() == "unknown-policy" && error.to_string().contains(name), "{error}");
+        fs::remove_file(misnamed).unwrap();
+    }
 }
 
 #[test]

@@ -142,6 +142,14 @@ fn a_plugin_has_its_own_grant_or_that_of_its_kind_or_none() {
     let error = Policies::open(dir.path()).unwrap_err();
     assert_eq!(error.code(), "invalid-grant");
     assert!(error.to_string().contains("broken.toml"), "{error}");
+    fs::remove_file(dir.path().join("grants/broken.toml")).unwrap();
+
+    write("README.md", "for people");
+    assert_eq!(Policies::open(dir.path()).unwrap().grants().count(), 2);
+    write("vllm.tml", GRANT);
+    let error = Policies::open(dir.path()).unwrap_err();
+    assert_eq!(error.code(), "unknown-policy", "a misspelt name is not no grant");
+    assert!(error.to_string().contains("vllm.tml"), "{error}");
 }
 
 #[test]

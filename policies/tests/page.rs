@@ -45,7 +45,7 @@ fn its_words_are_those_of_the_code() {
         PolicyError::Unknown { path: path.clone(), reason: reason.clone() }.code(),
         PolicyError::Ambiguous { path: path.clone(), reason: reason.clone() }.code(),
     ];
-    let invalid = ["parameters", "profiles", "approvals"].map(|folder| {
+    let invalid = ["grants", "blocks", "parameters", "profiles", "approvals"].map(|folder| {
         PolicyError::InvalidFile { folder, path: path.clone(), reason: reason.clone() }.code()
     });
     let sampling = Control::ALL.iter().filter(|it| !it.is_placement()).map(|it| it.as_str());

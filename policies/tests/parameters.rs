@@ -7,7 +7,7 @@ use gristmill_policies::{
 
 const WHOLE: &str = r#"
 family = "gemma4"
-variants = ["gemma4:E4B", "gemma4*"]
+variants = ["library/gemma4:E4B", "gemma4*"]
 backend = "ollama"
 versions = ">=0.6.0, <0.9"
 hardware = "avx512"
@@ -68,6 +68,8 @@ fn what_is_not_a_policy_is_refused_by_name() {
         (WHOLE.replace(">=0.6.0, <0.9", "0.6"), "expected comparisons"),
         (WHOLE.replace("gemma4*", "gem*ma4"), "whole or with one *"),
         (WHOLE.replace("gemma4*", "*"), "leave variants out"),
+        (WHOLE.replace("gemma4*", "library/*"), "leave variants out"),
+        (WHOLE.replace("gemma4*", "gemma4*:latest"), "one * at its end"),
         (WHOLE.replace("\"required\"", "\"forced\""), "forced"),
         (WHOLE.replace("= 64", "= 64.5"), "parameters.top_k: top_k: expected a whole number"),
         (WHOLE.replace("value = 64", ""), "parameters.top_k: value is missing"),

@@ -66,12 +66,7 @@ impl Known {
         info: &ModelInfo,
         capabilities: &[&str],
     ) -> Option<&Block> {
-        // A bridge's own version says nothing of a server that does not tell its own.
-        let version = match (server, &*descriptor.execution) {
-            (Some(server), _) => server,
-            (None, "external") => "unknown",
-            (None, _) => &descriptor.version,
-        };
+        let version = version(descriptor, server);
         self.blocks.iter().find(|block| {
             let family = block.family.as_ref();
             let hardware = block.hardware.as_ref();
@@ -111,6 +106,16 @@ impl Known {
             });
         }
         info
+    }
+}
+
+/// The version that ranges are about. A bridge's own says nothing of a server that does not tell its
+/// own.
+pub(crate) fn version<'a>(descriptor: &'a Descriptor, server: Option<&'a str>) -> &'a str {
+    match (server, &*descriptor.execution) {
+        (Some(server), _) => server,
+        (None, "external") => "unknown",
+        (None, _) => &descriptor.version,
     }
 }
 

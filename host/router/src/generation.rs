@@ -4,7 +4,13 @@
 //! [`VERSION_FRESH`]; a failure to tell either is remembered for a second only, because whoever was
 //! down may be back.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use arc_swap::ArcSwapOption;
 use gristmill_core::{
@@ -47,13 +53,20 @@ pub struct Generation {
     /// When it got all traffic.
     pub(crate) promoted: ArcSwapOption<Instant>,
     listing: ArcSwapOption<Listing>,
-    failure: ArcSwapOption<(Instant, Error)>,
+    failure: ArcSwapOption<Failure>,
     server: ArcSwapOption<Server>,
 }
 
 struct Listing {
     at: Instant,
-    models: Vec<ModelInfo>,
+    models: Arc<[ModelInfo]>,
+}
+
+struct Failure {
+    at: Instant,
+    error: Error,
+    /// Whether somebody has taken note of it.
+    noted: AtomicBool,
 }
 
 struct Server {
@@ -91,7 +104,7 @@ impl Generation {
     }
 
     /// Keeps a list that was just told.
-    pub(crate) fn knows(&self, models: Vec<ModelInfo>) {
+    pub(crate) fn knows(&self, models: Arc<[ModelInfo]>) {
         self.listing.store(Some(Arc::new(Listing { at: Instant::now(), models })));
         self.failure.store(None);
     }
@@ -102,7 +115,7 @@ impl Generation {
         let now = Instant::now();
         if let Some(known) = self.listing.load_full() {
             let at = now.checked_sub(2 * MISS).unwrap_or(now).max(known.at);
-            self.listing.store(Some(Arc::new(Listing { at, models: known.models.clone() })));
+            self.listing.store(Some(Arc::new(Listing { at, models: Arc::clone(&known.models) })));
         }
         if let Some(known) = self.server.load_full() {
             let (at, version) = (now, known.version.clone());
@@ -114,24 +127,26 @@ impl Generation {
     ///
     /// # Errors
     /// The back-end's own error; `upstream-timeout` after three seconds.
-    pub async fn models(&self, newest: Duration) -> Result<Vec<ModelInfo>> {
+    pub async fn models(&self, newest: Duration) -> Result<Arc<[ModelInfo]>> {
         if let Some(listing) = self.listing.load_full()
             && listing.at.elapsed() <= newest
         {
-            return Ok(listing.models.clone());
+            return Ok(Arc::clone(&listing.models));
         }
         if let Some(failure) = self.failure.load_full()
-            && failure.0.elapsed() <= MISS
+            && failure.at.elapsed() <= MISS
         {
-            return Err(failure.1.clone());
+            return Err(failure.error.clone());
         }
         match listed(&*self.backend).await {
             Ok(models) => {
-                self.knows(models.clone());
+                self.knows(Arc::clone(&models));
                 Ok(models)
             }
             Err(error) => {
-                self.failure.store(Some(Arc::new((Instant::now(), error.clone()))));
+                let (at, noted) = (Instant::now(), AtomicBool::new(false));
+                let failure = Failure { at, error: error.clone(), noted };
+                self.failure.store(Some(Arc::new(failure)));
                 Err(error)
             }
         }
@@ -146,7 +161,13 @@ impl Generation {
     /// Why it could not be asked for its models, if it could not the last time.
     #[must_use]
     pub fn failure(&self) -> Option<Error> {
-        self.failure.load_full().map(|failure| failure.1.clone())
+        self.failure.load_full().map(|failure| failure.error.clone())
+    }
+
+    /// The same, once for each time it was asked: a failure is remembered, and told to many.
+    pub(crate) fn fresh_failure(&self) -> Option<Error> {
+        let failure = self.failure.load_full()?;
+        (!failure.noted.swap(true, Ordering::Relaxed)).then(|| failure.error.clone())
     }
 
     /// The version of the server behind it, where it tells one. Two callers may both ask.
@@ -173,8 +194,8 @@ impl Generation {
     /// The back-end's own error.
     pub async fn find(&self, wanted: impl Fn(&ModelInfo) -> bool) -> Result<Option<ModelInfo>> {
         for newest in [LISTING_FRESH, MISS] {
-            if let Some(found) = self.models(newest).await?.into_iter().find(&wanted) {
-                return Ok(Some(found));
+            if let Some(found) = self.models(newest).await?.iter().find(|info| wanted(info)) {
+                return Ok(Some(found.clone()));
             }
         }
         Ok(None)
@@ -182,10 +203,11 @@ impl Generation {
 }
 
 /// A component's list of models, or its failure to tell one in time.
-pub(crate) async fn listed(backend: &dyn Backend) -> Result<Vec<ModelInfo>> {
+pub(crate) async fn listed(backend: &dyn Backend) -> Result<Arc<[ModelInfo]>> {
     let asked = tokio::time::timeout(LISTING_PATIENCE, backend.models()).await;
-    asked.unwrap_or_else(|_| {
+    let listed = asked.unwrap_or_else(|_| {
         let patience = LISTING_PATIENCE.as_secs();
         Err(Error::new(Code::UpstreamTimeout, format!("no list of models within {patience} s")))
-    })
+    });
+    listed.map(Arc::from)
 }

@@ -4,13 +4,12 @@
 //! missing tag, and the default registry's prefix is the missing prefix. Nothing else is equal:
 //! another tag is another model.
 
-use gristmill_core::{Error, Result};
+use gristmill_core::{Error, Result, capability::ModelInfo};
+/// [`key`] for a name that comes from the store, a back-end or a file, where every spelling is taken.
+pub use gristmill_policies::rules::fold;
 
 /// Longest name accepted, in bytes.
 pub const LONGEST: usize = 512;
-
-/// Prefixes that stand for "no prefix" in Ollama's naming.
-const DEFAULTS: [&str; 3] = ["registry.ollama.ai/library/", "registry.ollama.ai/", "library/"];
 
 /// The form in which names are compared.
 ///
@@ -34,12 +33,10 @@ pub fn key(name: &str) -> Result<String> {
     Ok(fold(name))
 }
 
-/// [`key`] for a name that comes from the store or a back-end, where every spelling is taken.
+/// Whether a model has a name with this key, or this is the key of its id.
 #[must_use]
-pub fn fold(name: &str) -> String {
-    let lower = name.to_lowercase();
-    let short = DEFAULTS.iter().find_map(|prefix| lower.strip_prefix(prefix)).unwrap_or(&lower);
-    short.strip_suffix(":latest").unwrap_or(short).to_owned()
+pub fn answers_to(info: &ModelInfo, key: &str) -> bool {
+    fold(&info.id) == key || info.names.iter().any(|name| fold(name) == key)
 }
 
 /// The name with its tag spelled out, as Ollama's listings have it.

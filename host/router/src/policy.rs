@@ -15,7 +15,7 @@ use gristmill_core::{Code, Error, Result, capability::ModelInfo, request::Reques
 use gristmill_policies::{Asked, Refusal, Rules, Setting, Subject};
 pub use gristmill_policies::{Control, Judgement, Outcome};
 
-use crate::{Router, generation::Generation, name};
+use crate::{Router, blocks, generation::Generation, name};
 
 /// How extras begin that are no back-end's to see.
 pub const HOST: &str = "host.";
@@ -65,25 +65,33 @@ impl Policy {
             true => generation.server_version().await,
             false => None,
         };
-        // A bridge's own version says nothing of a server that does not tell its own.
-        let version = match (&server, &*descriptor.execution) {
-            (Some(server), _) => server,
-            (None, "external") => "unknown",
-            (None, _) => &descriptor.version,
-        };
         let names = std::iter::once(&info.id).chain(&info.names);
         let subject = Subject {
             names: names.map(|name| name::fold(name)).collect(),
             family: info.family.as_deref(),
             backend: &descriptor.kind,
-            version,
+            version: blocks::version(descriptor, server.as_deref()),
             native_max: info.context_native,
         };
-        let judgement = rules
-            .judge(&subject, selected.as_deref(), &mut asked)
-            .map_err(|refusal| refused(&refusal, &info.id, &descriptor.kind))?;
+        let judged = rules.judge(&subject, selected.as_deref(), &mut asked);
+        let judgement = judged.map_err(|refusal| {
+            if let Refusal::Control { policy, verdict } = &refusal {
+                tracing::info!(
+                    request_id = request.id,
+                    model = info.id,
+                    policy,
+                    control = verdict.control.as_str(),
+                    class = verdict.why,
+                    "refused by a parameter policy"
+                );
+            }
+            refused(&refusal, &info.id, &descriptor.kind)
+        })?;
         for verdict in &judgement.verdicts {
-            write(request, verdict.control, asked.get(&verdict.control));
+            // What passes is the caller's, also what is read here only in part.
+            if verdict.outcome != Outcome::Passed {
+                write(request, verdict.control, asked.get(&verdict.control));
+            }
             tracing::info!(
                 request_id = request.id,
                 model = info.id,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gristmill_core::{Error, Result, capability::ModelInfo};
+use gristmill_core::{Error, Result};
 
 use crate::{
     blocks::Known,
@@ -87,13 +87,9 @@ impl Router {
     pub async fn resolve(&self, asked: &str) -> Result<Plan> {
         let key = name::key(asked)?;
         let slots = self.backends.slots();
-        let named = key.split_once('/').and_then(|(name, model)| {
-            let slot = slots.iter().find(|slot| slot.name.eq_ignore_ascii_case(name))?;
-            Some((slot, name::fold(model)))
-        });
-        if let Some((slot, key)) = named {
+        if let Some((slot, key)) = named(&slots, &key) {
             let stored = self.stored(&key).await?;
-            let found = look_up(slot, slot.current(), &key, stored.as_ref()).await;
+            let found = self.look_up(slot, slot.current(), &key, stored.as_ref()).await;
             if let Some(plan) = found? {
                 return Ok(self.less(plan).await);
             }
@@ -102,13 +98,11 @@ impl Router {
         let stored = self.stored(&key).await?;
         for slot in slots.iter() {
             let generation = slot.current();
-            match look_up(slot, Arc::clone(&generation), &key, stored.as_ref()).await {
+            match self.look_up(slot, Arc::clone(&generation), &key, stored.as_ref()).await {
                 Ok(Some(plan)) => return Ok(self.less(plan).await),
                 Ok(None) => {}
                 Err(error) => {
-                    tracing::warn!(backend = slot.name, code = %error.code, "cannot list models");
-                    self.backends.fault(&generation.digest, &error);
-                    if generation.had(|info| answers_to(info, &key)) {
+                    if generation.had(|info| name::answers_to(info, &key)) {
                         return Err(error);
                     }
                     failure = Some(error);
@@ -126,28 +120,39 @@ impl Router {
 
     async fn stored(&self, key: &str) -> Result<Option<Record>> {
         let records = self.models.list().await?;
-        Ok(records.into_iter().find(|record| answers_to(&record.info, key)))
+        Ok(records.into_iter().find(|record| name::answers_to(&record.info, key)))
+    }
+
+    /// The plan for a model on this generation of a back-end, if it has it.
+    async fn look_up(
+        &self,
+        slot: &Arc<Slot>,
+        generation: Arc<Generation>,
+        key: &str,
+        stored: Option<&Record>,
+    ) -> Result<Option<Plan>> {
+        let (info, keep) = match slot.source {
+            Source::Store => (
+                stored.map(|record| record.info.clone()),
+                stored.and_then(|record| record.keep_alive),
+            ),
+            Source::Listed => {
+                let found = generation.find(|info| name::answers_to(info, key)).await;
+                if found.is_err() {
+                    self.backends.unlisted(&slot.name, &generation);
+                }
+                (found?, None)
+            }
+        };
+        Ok(info.map(|info| Plan::new(slot, generation, info, keep)))
     }
 }
 
-/// The plan for a model on this generation of a back-end, if it has it.
-async fn look_up(
-    slot: &Arc<Slot>,
-    generation: Arc<Generation>,
-    key: &str,
-    stored: Option<&Record>,
-) -> Result<Option<Plan>> {
-    let (info, keep) = match slot.source {
-        Source::Store => {
-            (stored.map(|record| record.info.clone()), stored.and_then(|record| record.keep_alive))
-        }
-        Source::Listed => (generation.find(|info| answers_to(info, key)).await?, None),
-    };
-    Ok(info.map(|info| Plan::new(slot, generation, info, keep)))
-}
-
-fn answers_to(info: &ModelInfo, key: &str) -> bool {
-    name::fold(&info.id) == key || info.names.iter().any(|name| name::fold(name) == key)
+/// The back-end that a key asks for by name, and the key of the model there.
+fn named<'a>(slots: &'a [Arc<Slot>], key: &str) -> Option<(&'a Arc<Slot>, String)> {
+    let (name, model) = key.split_once('/')?;
+    let slot = slots.iter().find(|slot| slot.name.eq_ignore_ascii_case(name))?;
+    Some((slot, name::fold(model)))
 }
 
 fn missing(asked: &str) -> Error {

@@ -9,7 +9,7 @@
 //! back where there is none, shares and windows without sense. A refusal changes nothing.
 //!
 //! Bounds: a window keeps at most [`guard::MOST`] requests, a shadow at most its own number of
-//! copies at a time, quarantine at most [`strikes::KEPT`] digests.
+//! copies at a time, faults are kept of at most [`strikes::KEPT`] digests. Quarantine has no bound.
 
 use std::{fmt, time::Duration};
 
@@ -321,8 +321,9 @@ impl Happened {
 /// Told of every [`SwapEvent`].
 ///
 /// Called in the order of the swaps, by whichever task made them, which may be one that answers a
-/// request, and while no other swap can happen: it must neither wait nor call the router. A
-/// channel's sending end is what is meant.
+/// request, and while no other swap can happen: it must neither wait nor call the router. Only
+/// [`Happened::Drained`] may come later, and at the same time as something else: it is told by
+/// whoever ends the last answer. A channel's sending end is what is meant.
 pub trait SwapWatch: Send + Sync {
     /// This happened.
     fn told(&self, event: SwapEvent);

@@ -55,10 +55,8 @@ impl Turn {
     /// # Errors
     /// Its own; `drained` when the generation's time is over.
     pub(crate) async fn wait<T>(&mut self, call: impl Future<Output = Result<T>>) -> Result<T> {
-        let since = Instant::now();
-        let mut waiting = Waiting { waited: &mut self.waited, since };
+        let waiting = Waiting { waited: &mut self.waited, since: Instant::now() };
         let outcome = self.generation.life.until(call).await;
-        waiting.stop();
         drop(waiting);
         if let Err(error) = &outcome {
             self.end(Some(error));
@@ -117,16 +115,8 @@ struct Waiting<'a> {
     since: Instant,
 }
 
-impl Waiting<'_> {
-    fn stop(&mut self) {
-        let now = Instant::now();
-        *self.waited += now - self.since;
-        self.since = now;
-    }
-}
-
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.stop();
+        *self.waited += self.since.elapsed();
     }
 }

@@ -187,6 +187,21 @@ async fn every_control_can_be_taken_out_and_none_is_put_in() {
 }
 
 #[tokio::test]
+async fn what_passes_goes_on_as_it_came() {
+    let pass = "unlisted = \"unverified\"\nactions.unverified = \"pass\"";
+    let (got, told) = sent(rules(&[("pass", pass)], &[]), full()).await.unwrap();
+    assert_eq!(got, Request { model: "gemma4:e4b".into(), ..full() });
+    assert_eq!(told.len(), 13, "all but the context: {told:?}");
+    // What a profile put in passes too.
+    let seeded = [("seeded", "parameters.seed = 7")];
+    let mut asked = full();
+    asked.sampling.seed = None;
+    asked.extras.push((PROFILE.into(), "seeded".into()));
+    let (got, _) = sent(rules(&[("pass", pass)], &seeded), asked).await.unwrap();
+    assert_eq!((got.sampling.seed, got.sampling.logit_bias), (Some(7), vec![(1, 2.0)]));
+}
+
+#[tokio::test]
 async fn every_control_can_be_put_in_with_its_value() {
     let all = "[parameters]\ntemperature = 0.7\ntop_k = 0\ntop_p = 0.95\nmin_p = 0.05\ntypical_p = 0.9\n\
         repeat_penalty = 1.1\nrepeat_last_n = -1\npresence_penalty = -0.5\nfrequency_penalty = 0.5\n\

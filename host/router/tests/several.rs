@@ -27,11 +27,12 @@ use gristmill_router::{
 };
 use gristmill_sandbox::backend::{Backend, Generation};
 
-/// A server's list of models, or its failure, or silence.
+/// A server's list of models, or its failure, or its bridge's, or silence.
 #[derive(Clone)]
 enum Says {
     Models(Vec<&'static str>),
     Down,
+    Traps,
     Nothing,
 }
 
@@ -89,6 +90,7 @@ impl Backend for Server {
                 .map(|id| ModelInfo { id: id.to_owned(), ..ModelInfo::default() })
                 .collect()),
             Says::Down => Err(Self::down()),
+            Says::Traps => Err(Error::new(Code::PluginFault, "unreachable")),
             Says::Nothing => std::future::pending().await,
         }
     }
@@ -114,6 +116,9 @@ impl Backend for Server {
     }
 
     async fn health(&self) -> Result<Readiness> {
+        if matches!(*self.says.lock().unwrap(), Says::Nothing) {
+            std::future::pending::<()>().await;
+        }
         Err(Self::down())
     }
 }
@@ -217,6 +222,47 @@ async fn one_that_is_silent_costs_the_others_little() {
     assert_eq!(silent.asked.load(Ordering::SeqCst), 1, "it is not asked for every request");
     assert_eq!(chosen(&router, "silent/a").await, Err(Code::UpstreamTimeout));
     assert_eq!(router.catalogue().await.unwrap().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_traps_is_one_strike_however_many_are_told_and_whoever_asked() {
+    let one = Server::new(Says::Traps);
+    let router = router(&[("one", &one)]).await;
+    let faults = || router.generations("one")[0].faults;
+    for _ in 0..5 {
+        assert_eq!(chosen(&router, "a").await, Err(Code::PluginFault));
+    }
+    assert_eq!((one.asked.load(Ordering::SeqCst), faults()), (1, 1));
+
+    let later = || tokio::time::advance(Duration::from_millis(1100));
+    later().await;
+    assert!(router.catalogue().await.unwrap().is_empty());
+    assert_eq!(faults(), 2);
+    later().await;
+    assert_eq!(chosen(&router, "one/a").await, Err(Code::PluginFault));
+    assert_eq!(faults(), 3);
+    later().await;
+    assert!(router.explain("a", None).await.unwrap().refusal.is_some());
+    assert_eq!((one.asked.load(Ordering::SeqCst), faults()), (4, 4));
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_are_asked_at_once_whether_they_are_ready() {
+    let (one, two) = (Server::new(Says::Nothing), Server::new(Says::Nothing));
+    let three = Server::models(&["a"]);
+    let router = router(&[("one", &one), ("two", &two), ("three", &three)]).await;
+    let begun = tokio::time::Instant::now();
+    let checks = router.checks().await;
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    let named: Vec<_> = checks.iter().map(|check| check.backend.as_deref()).collect();
+    assert_eq!(named, [Some("one"), Some("two"), Some("three")]);
+    assert!(checks.iter().all(|check| !check.ready));
+
+    for name in ["one", "two", "three"] {
+        router.retire(name);
+    }
+    let none = router.checks().await;
+    assert_eq!((none.len(), none[0].ready, &none[0].backend), (1, false, &None));
 }
 
 #[tokio::test(start_paused = true)]

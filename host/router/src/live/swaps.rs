@@ -2,7 +2,7 @@
 //!
 //! Whatever has to be asked of a component is asked before the writer's lock is taken; under it
 //! pointers change and nothing waits. Each change is told while the lock is held, so that the events
-//! come in the order of the changes.
+//! come in the order of the changes; only that a generation has drained is told without it.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -28,7 +28,7 @@ const DESCRIBE_PATIENCE: Duration = Duration::from_secs(10);
 struct Proven {
     backend: Arc<dyn Backend>,
     descriptor: Descriptor,
-    models: Option<Vec<ModelInfo>>,
+    models: Option<Arc<[ModelInfo]>>,
 }
 
 impl Proven {
@@ -239,18 +239,26 @@ impl Backends {
         if error.code != Code::PluginFault {
             return;
         }
+        let _writer = self.writer();
         if let Some(faults) = self.record.strike(digest) {
-            let _writer = self.writer();
             self.say(about(digest, Happened::Quarantined { faults }));
             self.banish(digest, &Why::Quarantined(faults));
         }
     }
 
+    /// Takes note of a list of models that was not told, once for each time it was asked for.
+    pub(crate) fn unlisted(&self, backend: &str, generation: &Generation) {
+        if let Some(error) = generation.fresh_failure() {
+            tracing::warn!(backend, code = %error.code, "cannot list models");
+            self.fault(&generation.digest, &error);
+        }
+    }
+
     /// Puts a digest in quarantine by hand. Whether it was not there.
     pub(crate) fn quarantine(&self, digest: &str, reason: &str) -> bool {
+        let _writer = self.writer();
         let fresh = self.record.quarantine(digest, reason);
         if fresh {
-            let _writer = self.writer();
             self.say(about(digest, Happened::Quarantined { faults: 0 }));
             self.banish(digest, &Why::Quarantined(0));
         }

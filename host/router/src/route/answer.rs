@@ -35,17 +35,12 @@ impl Answer {
         held: Held,
         tap: Option<Tap>,
         plan: Plan,
+        judgement: Judgement,
     ) -> Self {
         let queued = held.permit.waited();
         let provenance = plan.provenance();
         let (running, turn, held) = (Some(running), Some(turn), Some(held));
-        let judgement = Judgement::default();
         Self { running, turn, held, tap, queued, plan, provenance, judgement }
-    }
-
-    /// The same answer, to a request that was judged like this.
-    pub(super) fn judged(self, judgement: Judgement) -> Self {
-        Self { judgement, ..self }
     }
 
     /// What policies and profiles did to the request.

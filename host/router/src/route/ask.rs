@@ -9,18 +9,23 @@
 use std::sync::Arc;
 
 use gristmill_core::{
-    Error, Result,
+    Code, Error, Result,
     request::{EmbedRequest, Embeddings, Ranked, Request, RerankRequest},
 };
+use gristmill_policies::Judgement;
 use gristmill_sandbox::backend::{Backend, Generation as Running};
 
-use super::{Answer, Plan, Provenance, Router, answer::Held, look_up, plan::needs};
+use super::{Answer, Plan, Provenance, Router, answer::Held, plan::capabilities};
 use crate::{
     blocks,
     keep::{KeepAlive, Lease},
     live::Source,
     name, policy,
-    swap::{guard::blames, life::drained, shadow},
+    swap::{
+        guard::blames,
+        life::drained,
+        shadow::{self, Tap},
+    },
     turn::Turn,
 };
 
@@ -41,8 +46,8 @@ struct Ready {
 }
 
 impl Router {
-    /// Starts an answer. A request that a candidate on trial cannot even begin to answer is answered
-    /// by what is live.
+    /// Starts an answer. What a candidate on trial cannot begin to answer, or may not, is answered by
+    /// what is live, as if it had come there.
     ///
     /// # Errors
     /// As [`Plan::check`]; `blocked`, by a block or a parameter policy; `busy`; `drained` for a settled plan whose generation's time is
@@ -50,38 +55,48 @@ impl Router {
     pub async fn generate(
         &self,
         plan: &Plan,
-        mut request: Request,
+        request: Request,
         keep: Option<KeepAlive>,
     ) -> Result<Answer> {
         plan.check(&request)?;
-        let needs: Vec<_> = needs(&request).into_iter().map(|(capability, _)| capability).collect();
+        let needs = capabilities(&request);
         let check = |plan: &Plan| plan.check(&request);
         let Ready { mut plan, mut turn, held } =
             self.ready(plan, Some(&request.id), &needs, keep, check).await?;
+        let on_trial = plan.slot.lineup().candidate(turn.generation()).is_some();
+        // As it came: policies speak of versions, and what is live has its own.
+        let spare = on_trial.then(|| request.clone());
+        let mut started = self.start(&plan, &mut turn, request).await;
+        if let Some(request) = spare
+            && started.as_ref().err().is_some_and(steps_aside)
+            && let Ok(Some(live)) = self.instead(&plan, &needs, |plan| plan.check(&request)).await
+        {
+            plan = live;
+            turn = self.begins(&plan);
+            started = self.start(&plan, &mut turn, request).await;
+        }
+        let (running, tap, judgement) = started.map_err(|error| plan.provenance().naming(error))?;
+        Ok(Answer::new(running, turn, held, tap, plan, judgement))
+    }
+
+    /// Judges a request for who answers, and begins; a candidate in the shadow gets its copy.
+    async fn start(
+        &self,
+        plan: &Plan,
+        turn: &mut Turn,
+        mut request: Request,
+    ) -> Result<(Box<dyn Running>, Option<Tap>, Judgement)> {
         let judgement = self.policy.apply(&plan.generation, &plan.info, &mut request).await?;
         request.model.clone_from(&plan.info.id);
-
-        let on_trial = plan.slot.lineup().candidate(turn.generation()).is_some();
-        let spare = on_trial.then(|| request.clone());
-        let shadow = (!on_trial).then(|| shadow::place(&plan.slot, &request.id)).flatten();
-        let copy = shadow.map(|place| (place, request.clone()));
-        let mut begun = begin(&mut turn, request).await;
-        let at_fault = begun.as_ref().err().is_some_and(blames);
-        if at_fault
-            && let Some(request) = spare
-            && let Ok(Some(other)) = self.again(&plan, plan.slot.current()).await
-            && other.check(&request).is_ok()
-        {
-            plan = other;
-            turn = self.begins(&plan);
-            begun = begin(&mut turn, Request { model: plan.info.id.clone(), ..request }).await;
-        }
-        let running = begun.map_err(|error| plan.provenance().naming(error))?;
+        let place = shadow::place(&plan.slot, &request.id);
+        let copy = place.map(|place| (place, request.clone()));
+        let backend = Arc::clone(&plan.generation.backend);
+        let running = turn.wait(backend.generate(request)).await?;
         let tap = copy.map(|(place, request)| {
-            let lease = self.lease(&plan, None);
+            let lease = self.lease(plan, None);
             shadow::run(&self.backends, &plan.slot, place, request, lease)
         });
-        Ok(Answer::new(running, turn, held, tap, plan).judged(judgement))
+        Ok((running, tap, judgement))
     }
 
     /// One vector per text.
@@ -200,14 +215,44 @@ impl Router {
         let lease = self.lease(plan, keep);
         let permit = plan.slot.queue(&plan.info.id).admit().await?;
         let held = Held { permit, _lease: lease };
-        let (settled, turn) = self.turn(plan, key).await?;
-        if !Arc::ptr_eq(&settled.generation, &plan.generation) {
-            check(&settled)?;
-            if let Some(block) = self.hit(&settled.generation, &settled.info, needs).await {
-                return Err(blocks::refusal(block, &settled.slot.name, &settled.info.id));
-            }
+        let (mut settled, mut turn) = self.turn(plan, key).await?;
+        if !Arc::ptr_eq(&settled.generation, &plan.generation)
+            && let Err(refusal) = self.admits(&settled, needs, &check).await
+        {
+            settled = self.instead(&settled, needs, check).await?.ok_or(refusal)?;
+            turn = self.begins(&settled);
         }
         Ok(Ready { plan: settled, turn, held })
+    }
+
+    /// Whether a plan offers what is needed, and no block forbids it.
+    pub(super) async fn admits(
+        &self,
+        plan: &Plan,
+        needs: &[&str],
+        check: impl Fn(&Plan) -> Result<()>,
+    ) -> Result<()> {
+        check(plan)?;
+        match self.hit(&plan.generation, &plan.info, needs).await {
+            Some(block) => Err(blocks::refusal(block, &plan.slot.name, &plan.info.id)),
+            None => Ok(()),
+        }
+    }
+
+    /// The plan on what is live, where that is another generation and has the model.
+    async fn instead(
+        &self,
+        plan: &Plan,
+        needs: &[&str],
+        check: impl Fn(&Plan) -> Result<()>,
+    ) -> Result<Option<Plan>> {
+        let live = plan.slot.current();
+        if Arc::ptr_eq(&live, &plan.generation) {
+            return Ok(None);
+        }
+        let Some(live) = self.again(plan, live).await? else { return Ok(None) };
+        self.admits(&live, needs, check).await?;
+        Ok(Some(live))
     }
 
     /// The generation that answers, now that the place has come.
@@ -218,12 +263,8 @@ impl Router {
             if Arc::ptr_eq(turn.generation(), &plan.generation) {
                 return Ok((settled(plan), turn));
             }
-            match self.again(plan, Arc::clone(turn.generation())).await {
-                Ok(Some(plan)) => return Ok((plan, turn)),
-                Ok(None) => {}
-                Err(error) => {
-                    tracing::warn!(backend = plan.slot.name, code = %error.code, "cannot list models");
-                }
+            if let Ok(Some(plan)) = self.again(plan, Arc::clone(turn.generation())).await {
+                return Ok((plan, turn));
             }
         }
         if plan.generation.life.is_over() {
@@ -247,8 +288,10 @@ impl Router {
             Source::Store => self.stored(&key).await?,
             Source::Listed => None,
         };
-        Ok(match look_up(&plan.slot, generation, &key, stored.as_ref()).await? {
-            Some(plan) => Some(Plan { settled: true, ..self.less(plan).await }),
+        Ok(match self.look_up(&plan.slot, generation, &key, stored.as_ref()).await? {
+            Some(other) => {
+                Some(Plan { settled: true, alone: plan.alone, ..self.less(other).await })
+            }
             None => None,
         })
     }
@@ -272,7 +315,8 @@ impl Ready {
     }
 }
 
-async fn begin(turn: &mut Turn, request: Request) -> Result<Box<dyn Running>> {
-    let backend = Arc::clone(&turn.generation().backend);
-    turn.wait(backend.generate(request)).await
+/// Whether what is live may do better than a candidate that did not begin: it is at fault, or may
+/// or can not answer this.
+fn steps_aside(error: &Error) -> bool {
+    blames(error) || matches!(error.code, Code::Blocked | Code::Unsupported)
 }

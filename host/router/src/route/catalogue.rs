@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use gristmill_core::{Error, Result, capability::ModelInfo};
 use gristmill_engine::runtime::Loaded;
 
-use super::{Router, answers_to, missing};
+use super::{Router, missing};
 use crate::{
     generation::LISTING_FRESH,
     keep::Expiry,
@@ -46,26 +46,24 @@ impl Router {
         }
         let listed: Vec<_> = slots.iter().filter(|slot| slot.source == Source::Listed).collect();
         // All at once: servers that are down are waited for together.
-        let lists = join_all(
-            listed.iter().map(|slot| async { slot.current().models(LISTING_FRESH).await }),
-        );
-        for (slot, models) in listed.iter().zip(lists.await) {
-            match models {
-                Ok(models) => {
-                    let generation = slot.current();
-                    for info in models {
-                        let mut info = self.judged(&generation, info).await;
-                        let key = name::fold(&info.id);
-                        if records.iter().any(|known| answers_to(&known.info, &key)) {
-                            info.id = format!("{}/{}", slot.name, info.id);
-                            info.names.clear();
-                        }
-                        records.push(Record { info, ..Record::default() });
-                    }
+        let lists = join_all(listed.iter().map(|slot| async {
+            let generation = slot.current();
+            let models = generation.models(LISTING_FRESH).await;
+            (generation, models)
+        }));
+        for (slot, (generation, models)) in listed.iter().zip(lists.await) {
+            let Ok(models) = models else {
+                self.backends.unlisted(&slot.name, &generation);
+                continue;
+            };
+            for info in models.iter() {
+                let mut info = self.judged(&generation, info.clone()).await;
+                let key = name::fold(&info.id);
+                if records.iter().any(|known| name::answers_to(&known.info, &key)) {
+                    info.id = format!("{}/{}", slot.name, info.id);
+                    info.names.clear();
                 }
-                Err(error) => {
-                    tracing::warn!(backend = slot.name, code = %error.code, "cannot list models");
-                }
+                records.push(Record { info, ..Record::default() });
             }
         }
         Ok(records)

@@ -12,7 +12,10 @@ use gristmill_core::{
     request::{Prompt, Request},
 };
 
-use super::{Plan, Provenance, Router, look_up, plan::needs};
+use super::{
+    Plan, Provenance, Router, named,
+    plan::{capabilities, needs},
+};
 use crate::{
     blocks,
     live::Slot,
@@ -83,17 +86,13 @@ impl Router {
         let plain = Request::new("", asked, Prompt::Text(String::new()));
         let outcome = self.would(asked, request.unwrap_or(&plain), request.is_some()).await;
         let slots = self.backends.slots();
-        let named = key.split_once('/').and_then(|(name, model)| {
-            let slot = slots.iter().find(|slot| slot.name.eq_ignore_ascii_case(name))?;
-            Some((slot, name::fold(model)))
-        });
         let mut candidates = Vec::new();
         let mut earlier = None;
         // The back-end that is asked by name comes first, and alone if it has the model.
-        let alone = match &named {
+        let alone = match named(&slots, &key) {
             Some((slot, model)) => {
                 let request = request.unwrap_or(&plain);
-                let considered = self.consider(slot, model, request, true, &mut earlier).await?;
+                let considered = self.consider(slot, &model, request, true, &mut earlier).await?;
                 let alone = considered.model.is_some() || considered.refusal.is_some();
                 if alone {
                     candidates.push(considered);
@@ -121,14 +120,15 @@ impl Router {
     async fn would(&self, asked: &str, request: &Request, given: bool) -> Result<Provenance> {
         let plan = self.resolve(asked).await?;
         plan.check(request)?;
-        let words: Vec<_> = needs(request).into_iter().map(|(capability, _)| capability).collect();
+        let words = capabilities(request);
         let other = self.unblocked(&plan, &words).await?;
         let plan = other.unwrap_or(plan);
         plan.check(request)?;
         if given {
             let chosen = plan.slot.choose(&request.id);
             if !Arc::ptr_eq(&chosen, &plan.generation)
-                && let Some(other) = self.again(&plan, chosen).await?
+                && let Ok(Some(other)) = self.again(&plan, chosen).await
+                && self.admits(&other, &words, |plan| plan.check(request)).await.is_ok()
             {
                 return Ok(other.provenance());
             }
@@ -165,7 +165,7 @@ impl Router {
             }
         };
         let stored = self.stored(key).await?;
-        let found = look_up(slot, Arc::clone(&generation), key, stored.as_ref()).await;
+        let found = self.look_up(slot, Arc::clone(&generation), key, stored.as_ref()).await;
         let plan = match found {
             Err(error) => {
                 let detail = error.message.clone();
@@ -188,7 +188,7 @@ impl Router {
             let detail = refusal.as_ref().map(|error| error.message.clone()).unwrap_or_default();
             say(capability, refusal, detail);
         }
-        let words: Vec<_> = needs(request).into_iter().map(|(capability, _)| capability).collect();
+        let words = capabilities(request);
         let block = self.hit(&generation, &plan.info, &words).await;
         let refusal = block.map(|block| blocks::refusal(block, &slot.name, &plan.info.id));
         let detail = block.map(|block| block.id.clone()).unwrap_or_default();

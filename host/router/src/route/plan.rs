@@ -51,6 +51,8 @@ pub struct Plan {
     pub(super) info: Arc<ModelInfo>,
     pub(super) keep: Option<KeepAlive>,
     pub(super) settled: bool,
+    /// No other back-end may answer, whatever a block names.
+    pub(super) alone: bool,
 }
 
 impl Plan {
@@ -61,7 +63,14 @@ impl Plan {
         keep: Option<KeepAlive>,
     ) -> Self {
         let (slot, info) = (Arc::clone(slot), Arc::new(info));
-        Self { slot, generation, info, keep, settled: false }
+        Self { slot, generation, info, keep, settled: false, alone: false }
+    }
+
+    /// The same plan for a caller who may not have the model of another back-end: a block that would
+    /// let one answer refuses.
+    #[must_use]
+    pub fn alone(self) -> Self {
+        Self { alone: true, ..self }
     }
 
     /// Who would answer now; of a settled plan, who answers.
@@ -90,8 +99,14 @@ impl Plan {
     /// What is claimed for a capability: the model's word, else the back-end's, else nothing.
     #[must_use]
     pub fn claim(&self, capability: &str) -> Option<&Claim> {
-        let claims = [&self.info.claims, &self.generation.descriptor.claims];
-        claims.into_iter().flatten().find(|claim| claim.name == capability)
+        self.claims().find(|claim| claim.name == capability)
+    }
+
+    /// What is claimed: the model's words, and the back-end's for what the model says nothing of.
+    pub fn claims(&self) -> impl Iterator<Item = &Claim> {
+        let own = &self.info.claims;
+        let unsaid = move |claim: &&Claim| !own.iter().any(|said| said.name == claim.name);
+        own.iter().chain(self.generation.descriptor.claims.iter().filter(unsaid))
     }
 
     /// Refuses what the model or the back-end has declared it cannot do. What nobody has declared
@@ -113,6 +128,11 @@ impl Plan {
         Err(Error::unsupported(format!("\"{}\" does not support {noun}{reason}", self.info.id))
             .with("capability", capability))
     }
+}
+
+/// The capabilities a request needs, by name alone.
+pub(super) fn capabilities(request: &Request) -> Vec<&'static str> {
+    needs(request).into_iter().map(|(capability, _)| capability).collect()
 }
 
 /// The capabilities a request needs, each with a noun for the message. Which field of a dialect

@@ -6,8 +6,8 @@
 //! outlive the host writes the events down and says them again at the start.
 //!
 //! Bounds: for each digest the last [`Strikes::most`] faults, at most [`KEPT`] digests; the one
-//! whose last fault is oldest is forgotten first. Quarantine forgets nobody and refuses nothing
-//! beyond [`KEPT`]: only digests that were installed get into it.
+//! whose last fault is oldest is forgotten first. Quarantine has no bound and forgets nobody: a digest
+//! gets into it by faults while it is installed, or because an operator names it.
 
 use std::{
     collections::{HashMap, VecDeque},
