@@ -248,6 +248,23 @@ async fn only_the_alternative_that_the_block_names_answers_instead() {
 }
 
 #[tokio::test]
+async fn a_plan_that_answers_alone_takes_no_alternative() {
+    let instead = block("b", &format!("{NO_TOOLS}alternative = \"vllm\"\n"));
+    let ollama = Server::new("ollama", Some(WEIGHTS));
+    let servers = [ollama, Server::new("vllm", Some(WEIGHTS))];
+    let router = router(knows(vec![instead]), &servers).await;
+    assert_eq!(outcome(&router, tools()).await.unwrap(), "vllm");
+    let plan = router.resolve("gemma").await.unwrap().alone();
+    let error = router.generate(&plan, tools(), None).await.err().unwrap();
+    assert_eq!((error.code, error.detail("backend")), (Code::Blocked, Some("ollama")));
+
+    // The plan of its answer is as alone as it was.
+    let first = router.generate(&plan, plain(), None).await.unwrap();
+    let error = router.generate(first.plan(), tools(), None).await.err().unwrap();
+    assert_eq!((error.code, error.detail("backend")), (Code::Blocked, Some("ollama")));
+}
+
+#[tokio::test]
 async fn embeddings_are_blocked_like_answers() {
     let no = "backend = \"ollama\"\ncapability = \"embeddings\"\n";
     let router = router(knows(vec![block("e", no)]), &[Server::new("ollama", None)]).await;

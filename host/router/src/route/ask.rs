@@ -248,7 +248,9 @@ impl Router {
             Source::Listed => None,
         };
         Ok(match look_up(&plan.slot, generation, &key, stored.as_ref()).await? {
-            Some(plan) => Some(Plan { settled: true, ..self.less(plan).await }),
+            Some(other) => {
+                Some(Plan { settled: true, alone: plan.alone, ..self.less(other).await })
+            }
             None => None,
         })
     }

@@ -31,7 +31,7 @@ impl Plan {
 
 impl Router {
     /// Whom the blocks let answer: `None` the plan itself, else the alternative that the block names,
-    /// with the same model.
+    /// with the same model, unless the plan is to answer alone.
     ///
     /// # Errors
     /// `blocked`, with the details `block`, `reason`, `capability` and `backend`.
@@ -40,7 +40,8 @@ impl Router {
             return Ok(None);
         };
         let refusal = || blocks::refusal(block, &plan.slot.name, &plan.info.id);
-        let Some(name) = &block.alternative else { return Err(refusal()) };
+        let alternative = block.alternative.as_ref().filter(|_| !plan.alone);
+        let name = alternative.ok_or_else(refusal)?;
         let other = self.alternative(name, plan).await.ok_or_else(refusal)?;
         if self.hit(&other.generation, &other.info, needs).await.is_some() {
             return Err(refusal());

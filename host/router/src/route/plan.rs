@@ -51,6 +51,8 @@ pub struct Plan {
     pub(super) info: Arc<ModelInfo>,
     pub(super) keep: Option<KeepAlive>,
     pub(super) settled: bool,
+    /// No other back-end may answer, whatever a block names.
+    pub(super) alone: bool,
 }
 
 impl Plan {
@@ -61,7 +63,14 @@ impl Plan {
         keep: Option<KeepAlive>,
     ) -> Self {
         let (slot, info) = (Arc::clone(slot), Arc::new(info));
-        Self { slot, generation, info, keep, settled: false }
+        Self { slot, generation, info, keep, settled: false, alone: false }
+    }
+
+    /// The same plan for a caller who may not have the model of another back-end: a block that would
+    /// let one answer refuses.
+    #[must_use]
+    pub fn alone(self) -> Self {
+        Self { alone: true, ..self }
     }
 
     /// Who would answer now; of a settled plan, who answers.
