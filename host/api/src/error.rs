@@ -254,3 +254,17 @@ pub fn word(error: &Error) -> String {
         code => code.as_str().replace('-', "_"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_control_planes_routes_and_no_others_have_its_dialect() {
+        let ours: Vec<_> = crate::control::routes().into_iter().map(|route| route.path).collect();
+        for route in crate::endpoint::endpoints() {
+            let control = Dialect::of(route.path) == Dialect::Control;
+            assert_eq!(control, ours.contains(&route.path), "{}", route.path);
+        }
+    }
+}

@@ -69,14 +69,14 @@ pub async fn healthz() -> Json<Alive> {
 
 /// Whether an answer could be given now, part by part, and what is wrong on disk.
 pub async fn readyz(State(state): State<AppState>) -> Response {
-    let checks = state.router.checks().await;
+    let (checks, problems) = tokio::join!(state.router.checks(), state.problems());
     let ready = !checks.is_empty() && checks.iter().all(|check| check.ready);
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let checks = checks
         .into_iter()
         .map(|check| Part { name: check.name, ready: check.ready, detail: check.detail })
         .collect();
-    (status, Json(Ready { ready, checks, problems: state.problems().await })).into_response()
+    (status, Json(Ready { ready, checks, problems })).into_response()
 }
 
 /// The counters.

@@ -1,4 +1,4 @@
-//! Names for requests, answers and tool calls. They are unique, not secret.
+//! Names for requests, answers and tool calls, which are unique and not secret; and times in words.
 
 use std::{
     hash::{BuildHasher, Hasher, RandomState},
@@ -7,6 +7,8 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
 };
+
+use jiff::Timestamp;
 
 static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 static COUNT: AtomicU64 = AtomicU64::new(0);
@@ -38,6 +40,12 @@ pub fn sane(id: &str) -> Option<String> {
     (!id.is_empty() && id.len() <= 128 && id.chars().all(good)).then(|| id.to_owned())
 }
 
+/// A time without its fraction of a second, as in 2026-11-30T12:00:00Z.
+#[must_use]
+pub fn seconds(at: Timestamp) -> String {
+    Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -49,6 +57,15 @@ mod tests {
         assert!(ids.iter().all(|id| id.len() == 13 && sane(id).is_some()));
         for bad in ["", "a b", "a\r\nb", "ü", &"x".repeat(129)] {
             assert_eq!(sane(bad), None);
+        }
+    }
+
+    #[test]
+    fn a_time_has_whole_seconds() {
+        for (at, written) in
+            [(1_700_000_000_999, "2023-11-14T22:13:20Z"), (0, "1970-01-01T00:00:00Z")]
+        {
+            assert_eq!(seconds(Timestamp::from_millisecond(at).unwrap()), written);
         }
     }
 }

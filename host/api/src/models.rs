@@ -6,15 +6,17 @@ use gristmill_router::{Plan, Record, Resident};
 
 use crate::{account::Account, keys, state::AppState};
 
-/// The one plan for a model, noted in the request's account.
+/// The one plan for a model, noted in the request's account. A key that reaches the model on one
+/// back-end gets no block's alternative.
 ///
 /// # Errors
 /// As [`gristmill_router::Router::resolve`]; `not-found` for a model that the key does not reach.
 pub async fn plan(state: &AppState, account: &Account, model: &str) -> Result<Plan> {
     let caller = account.caller();
     let plan = match state.router.resolve(model).await {
-        Ok(plan) if caller.may(&plan) => plan,
-        Ok(_) => return Err(keys::missing(model)),
+        Ok(plan) if !caller.may(&plan) => return Err(keys::missing(model)),
+        Ok(plan) if caller.tied(&plan) => plan.alone(),
+        Ok(plan) => plan,
         // Why it cannot be asked now is for those who may ask it.
         Err(error) if error.code == Code::InvalidRequest || caller.names(model) => {
             return Err(error);

@@ -143,6 +143,17 @@ async fn it_says_what_runs() {
 }
 
 #[tokio::test]
+async fn a_model_that_is_gone_since_it_was_listed_is_left_out() {
+    let shelf = Arc::new(Shelf::leaving());
+    let router = Router::new(RouterConfig::default(), shelf, Arc::new(Memory::default()));
+    let double = Double::playing(hello());
+    router.install("here", Source::Store, Limits::default(), double.clone()).await.unwrap();
+    let state = AppState::new(ApiConfig::default(), Arc::new(router));
+    let bench = Bench { app: app(state.clone()), state, double };
+    assert_eq!(get(&bench, "/v1/capabilities").await["models"], json!([]));
+}
+
+#[tokio::test]
 async fn readyz_tells_of_the_ledger_and_serves_on() {
     let (bench, ..) = host(ApiConfig::default(), None).await;
     let ready = get(&bench, "/readyz").await;

@@ -445,3 +445,36 @@ async fn what_is_declared_impossible_is_refused_with_its_reason() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_full_queue_is_said_before_the_head_and_in_the_dialect() {
+    let busy = Error::new(Code::Busy, "server busy").retry_after(2000);
+    let bench = bench(Double::playing(Play::Refuse(busy))).await;
+    for path in CHATS {
+        let reply = bench.post(path, ask_at(path, true)).await;
+        assert_eq!((reply.status.as_u16(), reply.header("retry-after")), (503, "2"), "{path}");
+        assert!(reply.header("content-type").starts_with("application/json"));
+    }
+}
+
+#[tokio::test]
+async fn an_input_that_is_too_long_is_the_clients_mistake() {
+    let overflow = Error::new(Code::ContextOverflow, "600 tokens, 512 fit");
+    let double = Double::playing(Play::Refuse(overflow.clone()));
+    *double.no_vectors.lock().unwrap() = Some(overflow.clone());
+    *double.ranks.lock().unwrap() = Err(overflow);
+    let bench = bench(double).await;
+    let embed = json!({ "model": "tiny", "input": "x", "truncate": false });
+    let mut requests: Vec<_> = CHATS.map(|path| (path, ask_at(path, false))).into();
+    requests.extend([
+        ("/v1/embeddings", json!({ "model": "tiny", "input": "x" })),
+        ("/api/embed", embed),
+        ("/v1/rerank", json!({ "model": "tiny", "query": "x", "documents": ["x"] })),
+    ]);
+    for (path, body) in requests {
+        let reply = bench.post(path, body).await;
+        assert_eq!(reply.status, 400, "{path}: {}", reply.text());
+        assert_eq!(reply.header("x-gristmill-error"), "context-overflow", "{path}");
+    }
+    assert!(!bench.double.embeds.lock().unwrap().last().unwrap().truncate);
+}

@@ -3,9 +3,15 @@
 
 mod support;
 
+use std::sync::Arc;
+
 use axum::http::Method;
+use gristmill_api::{AppState, app};
+use gristmill_ledger::evidence::Evidence;
+use gristmill_policies::Block;
+use gristmill_router::{Known, Limits, Router, RouterConfig, Source};
 use serde_json::{Value, json};
-use support::{CHATS, Keyed, ask_at};
+use support::{Bench, CHATS, Double, Keyed, Memory, Shelf, ask_at, hello};
 
 const LISTS: [&str; 2] = ["/api/tags", "/v1/models"];
 
@@ -87,4 +93,47 @@ async fn a_kept_response_is_there_for_its_own_key_alone() {
     };
     assert_eq!(all(&yours).await, [404, 404, 404]);
     assert_eq!(all(&mine).await, [200, 200, 200]);
+}
+
+#[tokio::test]
+async fn a_key_for_one_back_end_gets_no_alternative() {
+    let keyed = Keyed::new();
+    let here = keyed.add("here", |key| key.models = Some(vec!["here/tiny".into()]));
+    let both =
+        keyed.add("both", |key| key.models = Some(vec!["here/tiny".into(), "there/tiny".into()]));
+    let any = keyed.add("any", |key| key.models = Some(vec!["tiny".into()]));
+    let all = keyed.add("all", |_| {});
+
+    let block = "backend = \"scripted\"\nversions = \"*\"\ncapability = \"inference.text\"\n\
+                 reason = \"r\"\nevidence = \"e\"\nexpires = \"2999-01-01\"\nalternative = \"there\"";
+    let block = Block::parse("no-text", block).unwrap();
+    let known = Known::new(vec![block], Vec::new(), Evidence::default());
+    let (double, other) = (Double::playing(hello()), Double::playing(hello()));
+    *other.kind.lock().unwrap() = "other";
+    let shelf = Arc::new(Shelf::default());
+    let router =
+        Router::new(RouterConfig::default(), shelf, Arc::new(Memory::default())).with_known(known);
+    for (name, double) in [("here", &double), ("there", &other)] {
+        let limits = Limits::default();
+        router.install(name, Source::Store, limits, double.clone()).await.unwrap();
+    }
+    let state = AppState::new(keyed.config(), Arc::new(router));
+    let bench = Bench { app: app(state.clone()), state, double };
+
+    for path in CHATS {
+        let body = ask_at(path, false).to_string();
+        for key in [&here, &both] {
+            let reply = bench.by(Some(key), Method::POST, path, &body).await;
+            assert_eq!(reply.status, 403, "{path}: {}", reply.text());
+            assert_eq!(reply.header("x-gristmill-error"), "blocked", "{path}");
+        }
+        assert!(other.requests.lock().unwrap().is_empty(), "{path}");
+        for key in [&any, &all] {
+            let reply = bench.by(Some(key), Method::POST, path, &body).await;
+            assert_eq!(reply.status, 200, "{path}: {}", reply.text());
+            assert_eq!(reply.header("x-gristmill-backend"), "there", "{path}");
+        }
+        other.requests.lock().unwrap().clear();
+    }
+    assert!(bench.double.requests.lock().unwrap().is_empty());
 }

@@ -1,5 +1,10 @@
 //! Bounds: body size and body time, header time, memory behind readers that do not read.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests may fail loudly")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "tests may fail loudly"
+)]
 
 mod support;
 
@@ -8,8 +13,8 @@ use std::{sync::atomic::Ordering, time::Duration};
 use axum::http::{Method, Request};
 use gristmill_api::{ApiConfig, ServeConfig};
 use gristmill_router::Limits;
-use serde_json::json;
-use support::{Beat, CHATS, Double, Play, ask, bench, bench_with, hello, within};
+use serde_json::{Value, json};
+use support::{Beat, CHATS, Double, Play, ask, ask_at, bench, bench_with, hello, within};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpSocket,
@@ -68,6 +73,36 @@ async fn pictures_of_several_mebibytes_are_no_problem() {
 }
 
 #[tokio::test]
+async fn pictures_of_several_mebibytes_pass_and_more_is_refused_in_json() {
+    let bench = bench(Double::playing(hello())).await;
+    let picture = format!("iVBORw0KGgo{}", "A".repeat(3 << 20));
+    let url = format!("data:image/png;base64,{picture}");
+    let chat = |part: Value| json!([{ "role": "user", "content": [part] }]);
+    for (path, field, value) in [
+        (
+            "/v1/chat/completions",
+            "messages",
+            chat(json!({ "type": "image_url", "image_url": { "url": url } })),
+        ),
+        ("/v1/responses", "input", chat(json!({ "type": "input_image", "image_url": url }))),
+        (
+            "/v1/messages",
+            "messages",
+            chat(json!({ "type": "image", "source": { "type": "base64",
+                "media_type": "image/png", "data": picture } })),
+        ),
+    ] {
+        let mut body = ask_at(path, false);
+        body[field] = value;
+        let reply = bench.post(path, body).await;
+        assert_eq!(reply.status, 200, "{path}: {}", reply.text());
+        let over = bench.raw(Method::POST, path, vec![b' '; (128 << 20) + 1]).await;
+        assert_eq!(over.status, 413, "{path}");
+        assert!(over.json()["error"].is_object(), "{path}");
+    }
+}
+
+#[tokio::test]
 async fn bodies_in_flight_share_a_budget() {
     let config = ApiConfig { body_budget: 64 << 10, ..small() };
     let bench = bench_with(Double::playing(hello()), config, Limits::default()).await;
@@ -116,6 +151,50 @@ async fn compressed_bodies_are_refused() {
 
 fn endless() -> Play {
     Play::Beats(vec![Beat::Endless("x".repeat(4096))])
+}
+
+/// The frames of a body in chunks of HTTP/1.1, as far as they have come.
+fn unchunked(bytes: &[u8]) -> Vec<u8> {
+    let at = |bytes: &[u8], end: &[u8]| bytes.windows(end.len()).position(|part| part == end);
+    let head = at(bytes, b"\r\n\r\n").unwrap() + 4;
+    let mut rest = &bytes[head..];
+    let mut body = Vec::new();
+    while let Some(line) = at(rest, b"\r\n") {
+        let size = std::str::from_utf8(&rest[..line]).unwrap();
+        let size = usize::from_str_radix(size, 16).unwrap();
+        let Some(chunk) = rest.get(line + 2..line + 2 + size) else { break };
+        body.extend_from_slice(chunk);
+        rest = rest.get(line + 4 + size..).unwrap_or_default();
+    }
+    body
+}
+
+#[tokio::test]
+async fn no_character_is_ever_cut_for_a_slow_reader() {
+    let flood = "😀漢ü".repeat(500);
+    let bench = bench(Double::playing(Play::Beats(vec![Beat::Endless(flood)]))).await;
+    let server = bench.listen(ServeConfig::default()).await;
+    for path in CHATS {
+        let mut client = server.begin(path, &ask_at(path, true)).await;
+        let mut bytes = Vec::new();
+        // An odd size, so that reads end in the middle of characters.
+        let mut piece = [0; 4099];
+        while bytes.len() < 1 << 20 {
+            let count = within(client.read(&mut piece)).await.unwrap();
+            bytes.extend_from_slice(&piece[..count]);
+        }
+        drop(client);
+        let body = unchunked(&bytes);
+        let end = if path == "/api/chat" { "\n" } else { "\n\n" };
+        let text = String::from_utf8_lossy(&body).into_owned();
+        let (whole, _) = text.rsplit_once(end).unwrap();
+        assert!(!whole.contains('\u{fffd}'), "{path}");
+        for frame in whole.split(end) {
+            let data = frame.rsplit_once("data: ").map_or(frame, |(_, data)| data);
+            serde_json::from_str::<Value>(data).unwrap_or_else(|_| panic!("{path}: {frame}"));
+        }
+    }
+    bench.double.left(0).await;
 }
 
 #[tokio::test]

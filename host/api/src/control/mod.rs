@@ -91,7 +91,7 @@ pub trait Control: Send + Sync {
     /// The ledger's refusal to be read.
     async fn plugins(&self) -> Result<Vec<PluginPin>, Refused>;
 
-    /// The policies about models, in the order in which they are asked.
+    /// The policies about models, by kind and name.
     ///
     /// # Errors
     /// The policies' refusal to be read.

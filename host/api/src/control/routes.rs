@@ -33,6 +33,7 @@ use crate::{
     body,
     endpoint::{Access, Endpoint},
     error::Failure,
+    ids,
     state::AppState,
 };
 
@@ -104,8 +105,7 @@ where
 }
 
 fn time(at: SystemTime) -> String {
-    let at = Timestamp::try_from(at).unwrap_or_default();
-    Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
+    ids::seconds(Timestamp::try_from(at).unwrap_or_default())
 }
 
 async fn runtime(state: AppState, _: Nothing) -> Answer<Runtime> {
@@ -135,8 +135,8 @@ async fn runtime(state: AppState, _: Nothing) -> Answer<Runtime> {
 }
 
 async fn capabilities(state: AppState, query: OneModel) -> Answer<Capabilities> {
-    let names = match query.model {
-        Some(model) => vec![model],
+    let names = match &query.model {
+        Some(model) => vec![model.clone()],
         None => {
             let records = state.router.catalogue().await?;
             records.into_iter().map(|record| record.info.id).collect()
@@ -146,9 +146,9 @@ async fn capabilities(state: AppState, query: OneModel) -> Answer<Capabilities> 
     for name in &names {
         match state.router.resolve(name).await {
             Ok(plan) => models.push(claims_of(&state, name, &plan)),
+            Err(error) if query.model.is_some() => return Err(error.into()),
             // Gone since it was listed.
-            Err(_) if names.len() > 1 => {}
-            Err(error) => return Err(error.into()),
+            Err(_) => {}
         }
     }
     let unreachable = state.router.unreachable();

@@ -1,6 +1,6 @@
 //! Reading a request of the control plane: exactly its fields, each once, and nothing behind them.
 
-use std::{collections::HashSet, fmt};
+use std::fmt;
 
 use axum::{extract::Query, http::Uri};
 use gristmill_core::{Error, Result as Domain};
@@ -82,9 +82,9 @@ impl<'de> Visitor<'de> for Reader {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
-        let (mut map, mut seen) = (Map::new(), HashSet::new());
+        let mut map = Map::new();
         while let Some(name) = fields.next_key::<String>()? {
-            if !seen.insert(name.clone()) {
+            if map.contains_key(&name) {
                 return Err(A::Error::custom(format!("the field {name:?} is there twice")));
             }
             let Unique(value) = fields.next_value()?;

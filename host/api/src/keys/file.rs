@@ -12,6 +12,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::ids::seconds;
+
 /// What a key's text begins with.
 pub const PREFIX: &str = "gm_";
 /// Largest file.
@@ -165,9 +167,14 @@ impl KeyFile {
     /// [`KeysError::Io`], [`KeysError::Writable`], and [`KeysError::Invalid`] for the first thing
     /// that is not as it must be.
     pub fn read(&self) -> Result<Vec<Entry>, KeysError> {
+        self.read_if_there().map(Option::unwrap_or_default)
+    }
+
+    /// As [`KeyFile::read`]; none: it is not there.
+    pub(super) fn read_if_there(&self) -> Result<Option<Vec<Entry>>, KeysError> {
         let file = match fs::File::open(&self.path) {
             Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(self.io(&error)),
         };
         let mode = file.metadata().map_err(|error| self.io(&error))?.mode() & 0o777;
@@ -183,7 +190,7 @@ impl KeyFile {
         let document: Document =
             toml::from_str(&text).map_err(|error| invalid(error.to_string()))?;
         check(&document.key).map_err(invalid)?;
-        Ok(document.key)
+        Ok(Some(document.key))
     }
 
     /// Makes a key and writes its entry. The answer is the key itself: nobody can tell it again.
@@ -202,7 +209,7 @@ impl KeyFile {
             models: wanted.models,
             rate: wanted.rate,
             concurrent: wanted.concurrent,
-            created: now(),
+            created: seconds(Timestamp::now()),
             revoked: None,
         });
         check(&entries).map_err(KeysError::Wanted)?;
@@ -226,7 +233,7 @@ impl KeyFile {
         if let Some(since) = &entry.revoked {
             return Err(KeysError::Wanted(format!("the key {name:?} was revoked at {since}")));
         }
-        entry.revoked = Some(now());
+        entry.revoked = Some(seconds(Timestamp::now()));
         self.write(entries)
     }
 
@@ -266,11 +273,6 @@ impl KeyFile {
         };
         written().map_err(|error| self.io(&error))
     }
-}
-
-fn now() -> String {
-    let now = Timestamp::now();
-    Timestamp::from_second(now.as_second()).unwrap_or(now).to_string()
 }
 
 /// The key's text: [`PREFIX`] and 64 hexadecimal digits.

@@ -83,6 +83,13 @@ impl Caller {
         models.iter().any(|entry| reaches(entry, &backend, plan.info()))
     }
 
+    /// Whether there is a list and no entry of it names the model without a back-end, so that no other
+    /// back-end may answer in the plan's place.
+    #[must_use]
+    pub fn tied(&self, plan: &Plan) -> bool {
+        self.models().is_some_and(|models| !models.iter().any(|entry| is(entry, plan.info())))
+    }
+
     /// Whether a spelling stands in its list.
     #[must_use]
     pub fn names(&self, asked: &str) -> bool {
@@ -91,16 +98,18 @@ impl Caller {
     }
 }
 
+/// Whether an entry is the model's name.
+fn is(entry: &str, info: &ModelInfo) -> bool {
+    let key = name::fold(entry);
+    name::fold(&info.id) == key || info.names.iter().any(|name| name::fold(name) == key)
+}
+
 fn reaches(entry: &str, backend: &str, info: &ModelInfo) -> bool {
-    let is = |entry: &str| {
-        let key = name::fold(entry);
-        name::fold(&info.id) == key || info.names.iter().any(|name| name::fold(name) == key)
-    };
     let there = entry
         .split_once('/')
         .filter(|(name, _)| name.eq_ignore_ascii_case(backend))
-        .is_some_and(|(_, model)| is(model));
-    there || is(entry)
+        .is_some_and(|(_, model)| is(model, info));
+    there || is(entry, info)
 }
 
 /// `not-found`, in the words in which the router says it of a model that is not there.

@@ -3,12 +3,15 @@
 //! The file is looked at with every request, which costs one call to the system: a key that was
 //! revoked is refused with the next request, on every file system.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use subtle::ConstantTimeEq as _;
 
 use super::{
-    Caller, Key, KeyFile, KeysError,
+    Key, KeyFile, KeysError,
     file::{Entry, Stamp, hash, unhex},
     limit::Limits,
 };
@@ -68,12 +71,6 @@ impl KeyRing {
         }
     }
 
-    /// Whether nobody may come in without a key.
-    #[must_use]
-    pub fn closed(&self) -> bool {
-        !self.tokens.is_empty() || self.live().closed
-    }
-
     /// Whether anybody may come in with one.
     #[must_use]
     pub fn any(&self) -> bool {
@@ -111,39 +108,46 @@ impl KeyRing {
         let stamp = match file.stamp() {
             Ok(stamp) => stamp,
             Err(problem) => {
-                live.problem = Some(problem);
+                live.stay(problem);
                 return live.clone();
             }
         };
         if stamp == live.stamp && live.problem.as_ref().is_none_or(stays) {
             return live.clone();
         }
-        let read = match (stamp, live.closed) {
-            // Whoever takes the file away opens no door by it.
-            (None, true) => Err(KeysError::Io {
-                path: file.path().to_owned(),
-                reason: "the file of the keys is gone; its keys are still in force".to_owned(),
-            }),
-            _ => file.read(),
-        };
-        match read {
-            Ok(entries) => {
-                if live.closed || !entries.is_empty() {
-                    tracing::info!(keys = entries.len(), "keys read");
-                }
-                live.keys = Arc::new(keys(&entries, &live.keys));
-                live.closed |= !entries.is_empty();
-                live.problem = None;
-            }
-            Err(problem) => {
-                if live.problem.as_ref() != Some(&problem) {
-                    tracing::error!(code = problem.code(), %problem, "the keys stay as they were");
-                }
-                live.problem = Some(problem);
-            }
-        }
+        live.take(file.path(), file.read_if_there());
         live.stamp = stamp;
         live.clone()
+    }
+}
+
+impl Live {
+    /// Makes these the keys; none: there was no file when it was read.
+    fn take(&mut self, path: &Path, read: Result<Option<Vec<Entry>>, KeysError>) {
+        let entries = match read {
+            Ok(Some(entries)) => entries,
+            // Whoever takes the file away opens no door by it, and shuts none.
+            Ok(None) if self.closed => {
+                let reason = "the file of the keys is gone; its keys are still in force".to_owned();
+                return self.stay(KeysError::Io { path: path.to_owned(), reason });
+            }
+            Ok(None) => Vec::new(),
+            Err(problem) => return self.stay(problem),
+        };
+        if self.closed || !entries.is_empty() {
+            tracing::info!(keys = entries.len(), "keys read");
+        }
+        self.keys = Arc::new(keys(&entries, &self.keys));
+        self.closed |= !entries.is_empty();
+        self.problem = None;
+    }
+
+    /// Stays as it is and says why, once.
+    fn stay(&mut self, problem: KeysError) {
+        if self.problem.as_ref() != Some(&problem) {
+            tracing::error!(code = problem.code(), %problem, "the keys stay as they were");
+        }
+        self.problem = Some(problem);
     }
 }
 
@@ -174,8 +178,26 @@ fn keys(entries: &[Entry], before: &[Arc<Key>]) -> Vec<Arc<Key>> {
     .collect()
 }
 
-impl From<Arc<Key>> for Caller {
-    fn from(key: Arc<Key>) -> Self {
-        Self::new(key)
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::Wanted;
+
+    #[test]
+    fn a_file_that_goes_away_before_it_is_read_leaves_its_keys() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = KeyFile::new(folder.path().join("keys.toml"));
+        let mut live = Live::default();
+        live.take(file.path(), file.read_if_there());
+        assert!(!live.closed && live.problem.is_none(), "no file at a start: no keys");
+
+        file.add(Wanted { name: "ci".to_owned(), ..Wanted::default() }).unwrap();
+        live.take(file.path(), file.read_if_there());
+        assert_eq!((live.keys.len(), live.closed), (1, true));
+
+        std::fs::remove_file(file.path()).unwrap();
+        live.take(file.path(), file.read_if_there());
+        assert_eq!((live.keys.len(), live.closed), (1, true));
+        assert_eq!(live.problem.map(|problem| problem.code()), Some("keys-unreadable"));
     }
 }

@@ -72,6 +72,8 @@ pub struct Double {
     director: Mutex<Director>,
     pub requests: Mutex<Vec<Request>>,
     pub embeds: Mutex<Vec<EmbedRequest>>,
+    /// What it says it is, when it is installed.
+    pub kind: Mutex<&'static str>,
     pub claims: Mutex<Vec<Claim>>,
     pub ready: Mutex<bool>,
     /// Generations alive.
@@ -92,6 +94,7 @@ impl Double {
             director: Mutex::new(Box::new(director)),
             requests: Mutex::default(),
             embeds: Mutex::default(),
+            kind: Mutex::new("scripted"),
             claims: Mutex::default(),
             ready: Mutex::new(true),
             live: Arc::new(watch::Sender::new(0)),
@@ -180,7 +183,7 @@ impl Backend for Double {
     async fn describe(&self) -> Result<Descriptor> {
         Ok(Descriptor {
             id: "scripted".into(),
-            kind: "scripted".into(),
+            kind: (*self.kind.lock().unwrap()).into(),
             version: "1".into(),
             execution: "library".into(),
             claims: self.claims.lock().unwrap().clone(),

@@ -17,7 +17,17 @@ use gristmill_engine::runtime::Loaded;
 use gristmill_router::{Card, Models, Progress, Record, Residency, Step};
 
 /// Stored models: `tiny`, also called `TinyModel` and `tiny:135m`.
-pub struct Shelf(Mutex<Vec<Record>>);
+pub struct Shelf {
+    records: Mutex<Vec<Record>>,
+    /// Whether they are gone once they are listed.
+    leaving: bool,
+}
+
+impl Shelf {
+    pub fn leaving() -> Self {
+        Self { leaving: true, ..Self::default() }
+    }
+}
 
 impl Default for Shelf {
     fn default() -> Self {
@@ -33,24 +43,27 @@ impl Default for Shelf {
             claims: vec![Claim::supported("inference.text"), Claim::supported("tools.calling")],
             extras: Vec::new(),
         };
-        Self(Mutex::new(vec![Record {
+        let record = Record {
             info,
             modified: Some(UNIX_EPOCH + Duration::from_millis(1_700_000_000_250)),
             format: Some("gguf".into()),
             embedding_length: Some(576),
             ..Record::default()
-        }]))
+        };
+        Self { records: Mutex::new(vec![record]), leaving: false }
     }
 }
 
 #[async_trait]
 impl Models for Shelf {
     async fn list(&self) -> Result<Vec<Record>> {
-        Ok(self.0.lock().unwrap().clone())
+        let mut records = self.records.lock().unwrap();
+        Ok(if self.leaving { std::mem::take(&mut *records) } else { records.clone() })
     }
 
     async fn show(&self, id: &str) -> Result<Card> {
-        let record = self.0.lock().unwrap().iter().find(|r| r.info.id == id).cloned().unwrap();
+        let record =
+            self.records.lock().unwrap().iter().find(|r| r.info.id == id).cloned().unwrap();
         let keys = vec![
             ("general.architecture".to_owned(), Datum::Text("llama".into())),
             ("llama.context_length".to_owned(), Datum::Int(2048)),
@@ -89,12 +102,12 @@ impl Models for Shelf {
             info: ModelInfo { id: name.into(), ..ModelInfo::default() },
             ..Record::default()
         };
-        self.0.lock().unwrap().push(record.clone());
+        self.records.lock().unwrap().push(record.clone());
         Ok(record)
     }
 
     async fn remove(&self, name: &str) -> Result<()> {
-        let mut records = self.0.lock().unwrap();
+        let mut records = self.records.lock().unwrap();
         for record in records.iter_mut() {
             record.info.names.retain(|known| known != name);
         }
@@ -103,7 +116,7 @@ impl Models for Shelf {
     }
 
     async fn copy(&self, source: &str, destination: &str) -> Result<()> {
-        let mut records = self.0.lock().unwrap();
+        let mut records = self.records.lock().unwrap();
         let record = records
             .iter_mut()
             .find(|r| r.info.id == source || r.info.names.iter().any(|name| name == source))
