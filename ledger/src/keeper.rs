@@ -26,7 +26,7 @@ use crate::{
     guardrail::Guardrail,
     history::Filed,
     keys::{KEYS, Keys, MAX_KEYS_BYTES, sign},
-    log::{Chain, Event, LOG, Log, Standing, What},
+    log::{Chain, Event, Log, Standing, What},
     look::{self, PINS},
     prove::Inspected,
     revoked::{MAX_REVOKED_BYTES, REVOKED, Revocation, Revoked},

@@ -205,7 +205,7 @@ fn status(places: &Places) -> Result<()> {
         println!(
             "{:<20} {:<8} {:<10} {:>4}  {digest}  {since:<20}  {}",
             line.name,
-            line.kind,
+            line.pin.kind,
             line.pin.version,
             line.pin.sequence,
             words.join(", ")

@@ -256,12 +256,12 @@ async fn a_plan_that_answers_alone_takes_no_alternative() {
     assert_eq!(outcome(&router, tools()).await.unwrap(), "vllm");
     let plan = router.resolve("gemma").await.unwrap().alone();
     let error = router.generate(&plan, tools(), None).await.err().unwrap();
-    assert_eq!((error.code, error.detail("backend")), (Code::Blocked, Some("ollama")));
+    assert_eq!((error.code.clone(), error.detail("backend")), (Code::Blocked, Some("ollama")));
 
     // The plan of its answer is as alone as it was.
     let first = router.generate(&plan, plain(), None).await.unwrap();
     let error = router.generate(first.plan(), tools(), None).await.err().unwrap();
-    assert_eq!((error.code, error.detail("backend")), (Code::Blocked, Some("ollama")));
+    assert_eq!((error.code.clone(), error.detail("backend")), (Code::Blocked, Some("ollama")));
 }
 
 #[tokio::test]
