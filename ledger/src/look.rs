@@ -71,6 +71,18 @@ pub fn in_force(dir: &Path, name: &str) -> Result<Option<Filed>, LedgerError> {
     standing(dir, name, &Chain::open(dir)?.standing(name))
 }
 
+/// The pin that the log says is in force; none where it names none, or where that is nowhere.
+///
+/// # Errors
+/// `log-tampered`, `invalid-pin`, or a file that cannot be read.
+pub fn proven(dir: &Path, name: &str) -> Result<Option<Filed>, LedgerError> {
+    named(dir, PINS, name)?;
+    match Chain::open(dir)?.standing(name).pin {
+        Some(digest) => find(dir, name, &digest),
+        None => Ok(None),
+    }
+}
+
 pub(crate) fn standing(
     dir: &Path,
     name: &str,

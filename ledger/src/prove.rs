@@ -151,12 +151,14 @@ pub struct Rules {
     pub suite: Vec<Resource>,
     /// Whether a pin must have a guardrail.
     pub guardrail: bool,
+    /// Approvals, which are signatures, that a change takes where that is more than the threshold.
+    pub approvals: u32,
 }
 
 impl Default for Rules {
     /// All of it, not older than 90 days.
     fn default() -> Self {
-        Self { evidence: true, evidence_days: 90, suite: Vec::new(), guardrail: true }
+        Self { evidence: true, evidence_days: 90, suite: Vec::new(), guardrail: true, approvals: 0 }
     }
 }
 
@@ -275,6 +277,13 @@ pub fn prove(
         .keys
         .verify(&pin, held.revoked)
         .map_err(|reason| refused("signature-threshold", reason))?;
+    if signatures < held.rules.approvals && purpose != Purpose::Serve {
+        let reason = format!(
+            "this change needs {} approvals, found {signatures} signatures; sign it with `gristmill ledger sign`",
+            held.rules.approvals
+        );
+        return Err(refused("approval-missing", reason));
+    }
 
     // The component's bytes.
     let component = source.fetch(&pin)?;

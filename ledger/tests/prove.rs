@@ -287,6 +287,44 @@ fn an_older_validly_signed_pin_does_not_come_back() {
 }
 
 #[test]
+fn a_change_takes_the_approvals_that_rules_ask_for_and_what_is_in_force_does_not() {
+    let home = Home::signed();
+    let mut keeper = home.keeper();
+    let ask = |approvals| Rules { approvals, ..Rules::default() };
+    let pin = home.draft(&keeper, b"first");
+    for (seeds, approvals, found) in [
+        (&[1_u8, 2][..], 3, Err("approval-missing")),
+        (&[1, 2, 9], 3, Err("approval-missing")),
+        (&[1, 2, 3], 3, Ok(())),
+    ] {
+        let (text, rules) = (home.sealed(pin.clone(), seeds), ask(approvals));
+        let result = home.with_terms(NOW, |terms| {
+            let terms = gristmill_ledger::Terms { rules: &rules, ..terms };
+            keeper.promote(&Plan { name: NAME, text: &text, terms }, &mut Told::default())
+        });
+        assert_eq!(result.map(drop).map_err(|error| error.code()), found, "{seeds:?}");
+    }
+    fs::write(home.path("components/one.wasm"), b"secnd").unwrap();
+    let text = home.sealed(home.draft(&keeper, b"secnd"), &[1, 2, 3]);
+    home.promote(&mut keeper, &text, &mut Told::default()).unwrap();
+    fs::write(home.path("components/one.wasm"), b"first").unwrap();
+    for (approvals, found) in [(4, Err("approval-missing")), (3, Ok(()))] {
+        let rules = ask(approvals);
+        let result = home.with_terms(NOW, |terms| {
+            let terms = gristmill_ledger::Terms { rules: &rules, ..terms };
+            keeper.rollback(NAME, None, terms, &mut Told::default())
+        });
+        assert_eq!(result.map(drop).map_err(|error| error.code()), found, "{approvals}");
+    }
+    let rules = ask(16);
+    let served = home.with_terms(NOW, |terms| {
+        let terms = gristmill_ledger::Terms { rules: &rules, ..terms };
+        keeper.serve(NAME, terms, &mut Told::default())
+    });
+    assert!(served.is_ok());
+}
+
+#[test]
 fn evidence_must_be_of_the_suite_of_today() {
     let home = Home::unsigned();
     let mut keeper = home.keeper();

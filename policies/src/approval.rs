@@ -1,8 +1,8 @@
 //! Approval rules: how many people must approve which change of what runs.
 //!
 //! One file, `policies/approvals.toml`, of plain data. Whoever promotes a pin says what would change
-//! ([`Change::between`], [`Change::of_grant`]) and asks [`Approvals::needed`]; of several rules the
-//! strictest counts. Where there is no file, every change needs one approval.
+//! ([`Change::between`]) and asks [`Approvals::needed`]; of several rules the strictest counts. An approval
+//! is a signature that the ledger's keys accept. Where there is no file, every change needs one.
 //!
 //! Refused by name: unknown keys and changes, a rule about nothing or without reason, and more
 //! approvals than [`MOST`].
@@ -13,12 +13,12 @@ use gristmill_ledger::{Kind, Pin};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Grant, PolicyError, files};
+use crate::{PolicyError, files};
 
 /// Most approvals a rule may want.
 pub const MOST: u32 = 16;
 
-/// What a new pin, or a step of the ledger, changes.
+/// What a pin that comes in force changes.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
@@ -32,14 +32,10 @@ pub enum Change {
     NewImports,
     /// Another kind of plugin, or another version of the contract.
     OtherContract,
-    /// A grant that allows something the grant before did not.
-    WiderGrant,
+    /// A grant that is not the one of the pin before.
+    OtherGrant,
     /// The pin before comes back.
     Rollback,
-    /// A name is taken out of service.
-    Retirement,
-    /// A digest or key is not to be trusted any more.
-    Revocation,
 }
 
 impl Change {
@@ -51,10 +47,8 @@ impl Change {
             Self::NewBytes => "new-bytes",
             Self::NewImports => "new-imports",
             Self::OtherContract => "other-contract",
-            Self::WiderGrant => "wider-grant",
+            Self::OtherGrant => "other-grant",
             Self::Rollback => "rollback",
-            Self::Retirement => "retirement",
-            Self::Revocation => "revocation",
         }
     }
 
@@ -72,14 +66,10 @@ impl Change {
         if previous.kind != next.kind || previous.contract != next.contract {
             changes.insert(Self::OtherContract);
         }
+        if previous.grant != next.grant {
+            changes.insert(Self::OtherGrant);
+        }
         changes
-    }
-
-    /// What a grant changes against the one before it.
-    #[must_use]
-    pub fn of_grant(previous: Option<&Grant>, next: &Grant) -> BTreeSet<Self> {
-        let within = previous.is_some_and(|previous| next.within(previous));
-        if within { BTreeSet::new() } else { BTreeSet::from([Self::WiderGrant]) }
     }
 }
 

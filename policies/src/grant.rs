@@ -148,24 +148,6 @@ const BOUNDS: &[(&str, u64)] = &[
 ];
 
 impl Grant {
-    /// Whether it allows nothing that `other` does not: no import, server, network, method, path or
-    /// quota beyond it.
-    #[must_use]
-    pub fn within(&self, other: &Self) -> bool {
-        let limits = |grant: &Self| toml::Table::try_from(&grant.limits).unwrap_or_default();
-        let (own, others) = (limits(self), limits(other));
-        let number = |table: &toml::Table, name| table.get(name).and_then(toml::Value::as_integer);
-        self.kind == other.kind
-            && self
-                .imports
-                .iter()
-                .all(|import| other.imports.contains(import) || other.allows(import))
-            && BOUNDS.iter().all(|(name, _)| number(&own, *name) <= number(&others, *name))
-            && self.upstreams.iter().all(|(name, upstream)| {
-                other.upstream(name).is_some_and(|known| upstream.within(known))
-            })
-    }
-
     /// A grant of this kind that allows no import, with default limits; a family gets less.
     #[must_use]
     pub fn none(kind: Kind) -> Self {

@@ -133,25 +133,6 @@ impl Upstream {
         })
     }
 
-    /// Whether it allows nothing that `other` does not.
-    pub(crate) fn within(&self, other: &Self) -> bool {
-        let paths = |path: &String| match path.strip_suffix('*') {
-            None => other.allows_path(path),
-            Some(folder) => other
-                .paths
-                .iter()
-                .any(|wide| wide.strip_suffix('*').is_some_and(|wide| folder.starts_with(wide))),
-        };
-        self.network.iter().all(|network| other.network.contains(network))
-            && self.methods.iter().all(|method| other.allows_method(method))
-            && self.paths.iter().all(paths)
-            && self.request_bytes <= other.request_bytes
-            && self.response_bytes <= other.response_bytes
-            && self.frame_bytes <= other.frame_bytes
-            && self.exchanges <= other.exchanges
-            && (!self.repeatable || other.repeatable)
-    }
-
     /// Reads one `[upstreams.NAME]`.
     pub(crate) fn parse(name: &str, value: toml::Value) -> Result<Self, String> {
         if name.is_empty()

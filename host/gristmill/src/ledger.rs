@@ -5,6 +5,7 @@
 //! same sandbox, before it is put in force.
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     sync::Arc,
@@ -22,10 +23,11 @@ use gristmill_ledger::{
     keys::{self, Key, Keys},
     log::Chain,
     performance::HostFingerprint,
+    proven,
     source::Folder,
     suite, waiting,
 };
-use gristmill_policies::{Grant, Policies};
+use gristmill_policies::{Approvals, Change, Grant, Policies, PolicyError};
 use gristmill_sandbox::{Sandbox, SandboxConfig, Services, backend::Backend, inspect, needs_grant};
 
 use crate::{
@@ -254,10 +256,11 @@ fn pin(
 fn promote(places: &Places, name: &str) -> Result<()> {
     let text = waiting(&places.ledger, name)?
         .with_context(|| format!("no candidate and no pin of {name}: pin it first"))?;
-    let kind = Pin::parse(&text).map_err(anyhow::Error::msg)?.kind;
+    let next = Pin::parse(&text).map_err(anyhow::Error::msg)?;
     let mut tried = Tried::new(places)?;
     let mut keeper = keeper(places)?;
-    let changed = against(places, name, kind, "ledger promote", |terms| {
+    let asked = Asked { name, kind: next.kind, next: Some(&next), by: "ledger promote" };
+    let changed = against(places, asked, |terms| {
         keeper.promote(&Plan { name, text: &text, terms }, &mut tried)
     })?;
     told("promoted", name, changed)
@@ -267,9 +270,9 @@ fn rollback(places: &Places, name: &str, to: Option<u64>) -> Result<()> {
     let mut keeper = keeper(places)?;
     let in_force = keeper.in_force(name)?.with_context(|| format!("there is no pin of {name}"))?;
     let mut tried = Tried::new(places)?;
-    let changed = against(places, name, in_force.pin.kind, "ledger rollback", |terms| {
-        keeper.rollback(name, to, terms, &mut tried)
-    })?;
+    let kind = in_force.pin.kind;
+    let asked = Asked { name, kind, next: None, by: "ledger rollback" };
+    let changed = against(places, asked, |terms| keeper.rollback(name, to, terms, &mut tried))?;
     told("rolled back", name, changed)
 }
 
@@ -363,20 +366,40 @@ fn log(places: &Places, name: Option<&str>, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// Calls `work` with what a pin of this name is held against on this host: evidence must have been made
-/// with the probes in force. Where nobody has to sign, what is not there is not asked for either.
+/// What is asked of the ledger.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) kind: Kind,
+    /// What is to come in force; none: what was in force before.
+    pub(crate) next: Option<&'a Pin>,
+    /// For the log.
+    pub(crate) by: &'a str,
+}
+
+/// Calls `work` with what a pin is held against on this host: evidence must have been made with the probes
+/// in force, and as many must have signed as the approval rules say. Where nobody has to sign, what is not
+/// there is not asked for either.
 pub(crate) fn against<T>(
     places: &Places,
-    name: &str,
-    kind: Kind,
-    by: &str,
+    Asked { name, kind, next, by }: Asked<'_>,
     work: impl FnOnce(Terms<'_>) -> Result<T, LedgerError>,
 ) -> Result<T, LedgerError> {
-    let policies = Policies::open(&places.policies).map_err(|error| LedgerError::Refused {
+    let broken = |error: PolicyError| LedgerError::Refused {
         code: error.code(),
         path: places.policies.clone(),
         reason: error.to_string(),
-    })?;
+    };
+    let policies = Policies::open(&places.policies).map_err(broken)?;
+    let changes = match next {
+        None => BTreeSet::from([Change::Rollback]),
+        Some(next) => {
+            let before = proven(&places.ledger, name)?;
+            Change::between(before.as_ref().map(|filed| &filed.pin), next)
+        }
+    };
+    let approvals = Approvals::open(&places.policies).map_err(broken)?;
+    let approvals = approvals.needed(name, kind, &changes).approvals;
     let allows = |import: &str| {
         if !needs_grant(import) {
             return true;
@@ -387,7 +410,7 @@ pub(crate) fn against<T>(
     let digest = grant_digest(&places.policies, name, kind)?;
     let signed = Keys::open(&places.ledger)?.threshold > 0;
     let rules = if signed { Rules::default() } else { Rules::developer() };
-    let rules = Rules { suite: suite(&places.ledger, name)?, ..rules };
+    let rules = Rules { suite: suite(&places.ledger, name)?, approvals, ..rules };
     work(Terms {
         source: &Folder(places.plugins.clone()),
         grant: &Granted { digest, allows: &allows },

@@ -19,7 +19,7 @@ use tokio::runtime::Handle;
 
 use crate::{
     compose::{Composed, Configured, Places},
-    ledger::{against, fingerprint, inspected, keeper},
+    ledger::{Asked, against, fingerprint, inspected, keeper},
 };
 
 /// What a change of the ledger is made with.
@@ -94,7 +94,8 @@ impl Turn<'_> {
         text: &str,
         rollout: Rollout,
     ) -> Result<Done, LedgerError> {
-        self.change(by, &pin.name, pin.kind, rollout, |keeper, terms, live| {
+        let asked = Asked { name: &pin.name, kind: pin.kind, next: Some(pin), by };
+        self.change(asked, rollout, |keeper, terms, live| {
             let changed = keeper.promote(&Plan { name: &pin.name, text, terms }, live)?;
             if !changed.changed {
                 let proven = keeper.serve(&pin.name, terms, live)?;
@@ -116,16 +117,15 @@ impl Turn<'_> {
         kind: Kind,
         to: Option<u64>,
     ) -> Result<Done, LedgerError> {
-        self.change(by, name, kind, Rollout::default(), |keeper, terms, live| {
+        let asked = Asked { name, kind, next: None, by };
+        self.change(asked, Rollout::default(), |keeper, terms, live| {
             keeper.rollback(name, to, terms, live)
         })
     }
 
     fn change(
         &self,
-        by: &str,
-        name: &str,
-        kind: Kind,
+        asked: Asked<'_>,
         rollout: Rollout,
         work: impl FnOnce(&mut Keeper, Terms<'_>, &mut Live<'_>) -> Result<Changed, LedgerError>,
     ) -> Result<Done, LedgerError> {
@@ -133,9 +133,9 @@ impl Turn<'_> {
         let mut keeper = keeper(places)?;
         let (loaded, swapped) = (Vec::new(), Vec::new());
         let mut live = Live { promoter: self.promoter, rollout, loaded, swapped };
-        let changed = against(places, name, kind, by, |terms| work(&mut keeper, terms, &mut live))?;
+        let changed = against(places, asked, |terms| work(&mut keeper, terms, &mut live))?;
         if let Some(fault) = &changed.unrecorded {
-            tracing::error!(code = fault.code(), %fault, plugin = name, "the change is in force, and its record is not whole");
+            tracing::error!(code = fault.code(), %fault, plugin = asked.name, "the change is in force, and its record is not whole");
         }
         Ok(Done { pin: changed.pin, backends: live.swapped })
     }

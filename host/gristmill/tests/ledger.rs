@@ -47,6 +47,7 @@ impl Home {
         let imports = "'gristmill:contract/*', 'wasi:cli/*', 'wasi:clocks/*', 'wasi:io/*'";
         let grant = format!("kind = 'backend'\nimports = [{imports}]\n");
         fs::write(policies.join("grants/voice.toml"), grant).unwrap();
+        fs::write(policies.join("approvals.toml"), "otherwise = 0\n").unwrap();
         let cache = home.path("cache");
         Self(
             home.set("XDG_CACHE_HOME", cache)
@@ -204,6 +205,14 @@ fn what_lacks_signatures_or_was_revoked_is_refused_with_its_word() {
     home.propose("teller_next");
     home.refuses(&["ledger", "promote", "voice"], "signature");
     home.says(&["ledger", "sign", "voice", "--key", key.to_str().unwrap()]);
+    // Rules may ask for more approvals than the threshold does; without the file, one is asked for.
+    let approvals = home.path("policies/approvals.toml");
+    let rules = "otherwise = 0\n[[rules]]\nchanges = ['new-bytes']\napprovals = 2\nreason = 'r'\n";
+    fs::write(&approvals, rules).unwrap();
+    home.refuses(&["ledger", "promote", "voice"], "needs 2 approvals, found 1");
+    fs::write(&approvals, "otherwise = 0\n[[rules]]\n").unwrap();
+    home.refuses(&["ledger", "promote", "voice"], "approvals.toml");
+    fs::remove_file(&approvals).unwrap();
     // Where keys are asked for, so is all that qualifies it.
     home.refuses(&["ledger", "promote", "voice"], "evidence");
 
@@ -211,7 +220,13 @@ fn what_lacks_signatures_or_was_revoked_is_refused_with_its_word() {
     home.says(&["ledger", "revoke", "--digest", &digest, "--reason", "it was wrong"]);
     home.refuses(&["ledger", "promote", "voice"], "it was wrong");
     let log = home.says(&["ledger", "log"]);
-    for word in ["(signature-threshold)", "(evidence-missing)", "revocation", "(revoked)"] {
+    for word in [
+        "(signature-threshold)",
+        "(approval-missing)",
+        "(evidence-missing)",
+        "revocation",
+        "(revoked)",
+    ] {
         assert!(log.contains(word), "{word}: {log}");
     }
 }
