@@ -26,7 +26,7 @@ pub use crate::reports::{Contradiction, Evidence};
 use crate::{
     LedgerError,
     date::Date,
-    digest::{bytes32, encoding, sorted},
+    digest::{encoding, sorted},
     disk,
     look::named,
     sha256,
@@ -388,18 +388,6 @@ pub fn store(ledger: &Path, name: &str, bytes: &[u8]) -> Result<(PathBuf, String
     Statement::parse(bytes, &path.display().to_string())?;
     disk::write(&path, bytes, MAX_EVIDENCE_BYTES)?;
     Ok((path, digest))
-}
-
-/// Reads a signing key: a file with a 32-byte seed as 64 hexadecimal digits.
-///
-/// # Errors
-/// An unreadable file, or other content. The content is not repeated.
-pub fn signing_key(path: &Path) -> Result<SigningKey, EvidenceError> {
-    let place = path.display().to_string();
-    let text = String::from_utf8(read(path, 1 << 10)?).map_err(|_| invalid(&place, "not text"))?;
-    let expected = || invalid(&place, "expected a seed of 64 hexadecimal digits");
-    let seed = bytes32(text.trim()).ok_or_else(expected)?;
-    Ok(SigningKey::from_bytes(&seed))
 }
 
 pub(crate) fn read(path: &Path, most: u64) -> Result<Vec<u8>, EvidenceError> {

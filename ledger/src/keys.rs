@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     LedgerError, Pin,
     digest::{bytes32, hex, is_digest},
-    disk, evidence,
+    disk,
     revoked::Revoked,
     seal, sha256,
 };
@@ -215,10 +215,11 @@ pub fn keygen(path: &Path, name: &str) -> Result<Key, LedgerError> {
     Ok(Key::of(name, &secret))
 }
 
-/// Reads a secret key that nobody else can read.
+/// Reads a secret key, 64 hexadecimal digits, in a file that nobody else can read.
 ///
 /// # Errors
-/// `key-exposed` where others may read the file; an unreadable file; other content, which is not repeated.
+/// `key-exposed` where others may read the file; an unreadable file; `invalid-keys` for other content, which
+/// is not repeated.
 pub fn secret(path: &Path) -> Result<SigningKey, LedgerError> {
     let unreadable = |source| LedgerError::Io { path: path.to_owned(), source };
     let mode = fs::metadata(path).map_err(unreadable)?.permissions().mode() & 0o777;
@@ -229,7 +230,11 @@ pub fn secret(path: &Path) -> Result<SigningKey, LedgerError> {
             format!("others may read it (mode {mode:o}); make a new key and revoke this one"),
         ));
     }
-    Ok(evidence::signing_key(path)?)
+    let bytes = disk::read(path, 1 << 10)?;
+    let seed = std::str::from_utf8(&bytes).ok().and_then(|text| bytes32(text.trim()));
+    let reason = "expected a seed of 64 hexadecimal digits";
+    let seed = seed.ok_or_else(|| LedgerError::refused("invalid-keys", path, reason))?;
+    Ok(SigningKey::from_bytes(&seed))
 }
 
 /// Signs a pin; an earlier signature of the same key is replaced.

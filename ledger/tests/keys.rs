@@ -48,6 +48,23 @@ fn a_key_that_others_may_read_is_not_used() {
 }
 
 #[test]
+fn a_secret_that_is_none_is_refused_and_not_repeated() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("release.key");
+    keys::keygen(&path, "release").unwrap();
+    for text in ["", "0707", &"zz".repeat(32), &"+7".repeat(32), &"é".repeat(32)] {
+        fs::write(&path, text).unwrap();
+        let error = keys::secret(&path).unwrap_err();
+        assert_eq!(error.code(), "invalid-keys");
+        let error = error.to_string();
+        assert!(error.contains("64 hexadecimal digits"), "{error}");
+        assert!(text.is_empty() || !error.contains(text), "{error}");
+    }
+    fs::write(&path, format!("{}\n", "07".repeat(32))).unwrap();
+    assert_eq!(Key::of("", &keys::secret(&path).unwrap()), Key::of("", &seed(7)));
+}
+
+#[test]
 fn keys_that_cannot_be_are_refused() {
     let key = |number| Key::of(format!("key {number}"), &seed(number));
     let weak = Key { name: "weak".into(), public: format!("01{}", "0".repeat(62)) };

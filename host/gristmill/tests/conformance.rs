@@ -12,7 +12,10 @@ mod support;
 
 use std::{fs, ops::Deref};
 
-use gristmill_ledger::evidence::{Envelope, Outcome, Statement, signing_key};
+use gristmill_ledger::{
+    evidence::{Envelope, Outcome, Statement},
+    keys::secret,
+};
 use gristmill_testing::{
     fetch, guests,
     models::{self, Family, Shape},
@@ -137,12 +140,12 @@ fn the_scripted_back_end_passes() {
 #[test]
 fn a_lie_is_a_failure_with_a_signed_report() {
     let home = Home::with_liar();
-    fs::write(home.path("seed.hex"), "07".repeat(32)).unwrap();
+    home.says(&["ledger", "keygen", "ada.key"]);
     let run = |model: &str, more: &[&str]| {
         let fixed = ["conformance", "run", "liar", "--model", model];
         home.run(&[&fixed[..], more].concat())
     };
-    let done = run("no-ids", &["--probe", "probe-tools", "--out", "r.json", "--key", "seed.hex"]);
+    let done = run("no-ids", &["--probe", "probe-tools", "--out", "r.json", "--key", "ada.key"]);
     assert_eq!(done.status.code(), Some(1), "{}", text(&done.stderr));
     assert!(text(&done.stderr).contains("2 checks failed"), "{}", text(&done.stderr));
     let table = text(&done.stdout);
@@ -153,7 +156,7 @@ fn a_lie_is_a_failure_with_a_signed_report() {
 
     let envelope: Envelope =
         serde_json::from_slice(&fs::read(home.path("r.json")).unwrap()).unwrap();
-    let key = signing_key(&home.path("seed.hex")).unwrap();
+    let key = secret(&home.path("ada.key")).unwrap();
     let statement = envelope.verify(&key.verifying_key()).unwrap();
     assert_eq!(statement.predicate.failed_tests, ["tools.ids", "tools.parallel"]);
     let pin = fs::read_to_string(home.path("ledger/pins/liar.toml")).unwrap();
@@ -173,7 +176,7 @@ fn what_cannot_be_tested_is_named() {
         (&["liar", "--model", "gone"], &["no model gone", "honest"]),
         (&["liar", "--probe", "probe-gone"], &["probe-gone"]),
         (&["liar", "--check", "tools.gone"], &["no probe has the check tools.gone"]),
-        (&["liar", "--key", "seed.hex"], &["--out"]),
+        (&["liar", "--key", "ada.key"], &["--out"]),
     ] {
         let done = home.run(&[&["conformance", "run"][..], arguments].concat());
         assert!(!done.status.success());
