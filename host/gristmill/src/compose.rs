@@ -19,7 +19,9 @@ use gristmill_policies::{Grant, Policies, Rules};
 use gristmill_router::{
     Engines, KeepAlive, KeepConfig, Known, Limits, Router, RouterConfig, Source,
 };
-use gristmill_sandbox::{FamilySet, LoadError, Sandbox, SandboxConfig, Services, backend::Backend};
+use gristmill_sandbox::{
+    Compiler, FamilySet, LoadError, Sandbox, SandboxConfig, Services, backend::Backend,
+};
 
 use crate::{backends::Server, catalogue::Catalogue, models::store, settings::Settings};
 
@@ -69,6 +71,26 @@ impl Places {
             },
         })
     }
+}
+
+/// The one argument with which this program is the compiler of its own sandbox.
+const COMPILE: &str = "compile-stdin";
+
+/// Whether this process was started to compile one component.
+pub(crate) fn is_compiler() -> bool {
+    let mut arguments = env::args_os().skip(1);
+    arguments.next().is_some_and(|first| first == COMPILE) && arguments.next().is_none()
+}
+
+/// A sandbox whose compiler is this program again; `compiled`: where its work is kept.
+pub(crate) fn sandbox(compiled: Option<PathBuf>) -> Result<Sandbox> {
+    // The link is to the program that runs, also when another one lies in its place by now.
+    let program = match cfg!(target_os = "linux") {
+        true => PathBuf::from("/proc/self/exe"),
+        false => env::current_exe().context("cannot tell where this program lies")?,
+    };
+    let compiler = Some(Compiler { program, arguments: vec![COMPILE.to_owned()] });
+    Ok(Sandbox::new(SandboxConfig { compiled, compiler, ..SandboxConfig::default() })?)
 }
 
 /// Where compiled components are kept; none where this user has no place for such things.
@@ -315,9 +337,8 @@ impl Plugins {
 
     /// These pins.
     pub(crate) fn of(places: &Places, ledger: Ledger) -> Result<Self> {
-        let config = SandboxConfig { compiled: compiled_folder(), ..SandboxConfig::default() };
         Ok(Self {
-            sandbox: Sandbox::new(config)?,
+            sandbox: sandbox(compiled_folder())?,
             ledger,
             policies: Policies::open(&places.policies)?,
             places: places.clone(),

@@ -28,10 +28,10 @@ use gristmill_ledger::{
     suite, waiting,
 };
 use gristmill_policies::{Approvals, Change, Grant, Policies, PolicyError};
-use gristmill_sandbox::{Sandbox, SandboxConfig, Services, backend::Backend, inspect, needs_grant};
+use gristmill_sandbox::{Sandbox, Services, backend::Backend, inspect, needs_grant};
 
 use crate::{
-    compose::{Places, runtime},
+    compose::{Places, runtime, sandbox},
     qualify,
     settings::Settings,
 };
@@ -450,7 +450,7 @@ struct Tried<'a> {
 
 impl<'a> Tried<'a> {
     fn new(places: &'a Places) -> Result<Self> {
-        let (sandbox, runtime) = (Sandbox::new(SandboxConfig::default())?, runtime()?);
+        let (sandbox, runtime) = (sandbox(None)?, runtime()?);
         Ok(Self { places, sandbox, runtime, backend: None })
     }
 }

@@ -22,6 +22,9 @@ mod settings;
 mod watch;
 
 fn main() -> std::process::ExitCode {
+    if compose::is_compiler() {
+        std::process::exit(gristmill_sandbox::compile_stdin());
+    }
     match cli::main() {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {

@@ -50,30 +50,26 @@ impl Compiled {
         Ok(Self { folder: folder.to_owned(), key })
     }
 
-    /// The component with this digest: from its file, or compiled now and put there.
-    ///
-    /// # Errors
-    /// The compiler's; trouble with files is logged and costs only time.
-    pub(crate) fn component(
-        &self,
-        engine: &Engine,
-        digest: &str,
-        bytes: &[u8],
-    ) -> wasmtime::Result<Component> {
+    /// The component with this digest, from its file. Trouble with files is logged and costs only time.
+    pub(crate) fn find(&self, engine: &Engine, digest: &str) -> Option<Component> {
         let path = self.folder.join(self.name(engine, digest));
         match self.read(&path) {
-            Ok(Some(code)) => match deserialize(engine, &code) {
-                Ok(component) => return Ok(component),
+            Ok(Some(code)) => match component(engine, &code) {
+                Ok(component) => return Some(component),
                 Err(error) => tracing::warn!(%error, path = %path.display(), "compiling again"),
             },
             Ok(None) => {}
             Err(error) => tracing::warn!(%error, path = %path.display(), "compiling again"),
         }
-        let component = Component::new(engine, bytes)?;
-        if let Err(error) = self.write(&path, &component) {
+        None
+    }
+
+    /// Keeps the code of the component with this digest, if that can be done.
+    pub(crate) fn keep(&self, engine: &Engine, digest: &str, code: &[u8]) {
+        let path = self.folder.join(self.name(engine, digest));
+        if let Err(error) = self.write(&path, code) {
             tracing::warn!(%error, path = %path.display(), "a compiled component is not kept");
         }
-        Ok(component)
     }
 
     /// Digest and engine: another compiler, processor feature or setting is another file.
@@ -106,23 +102,21 @@ impl Compiled {
         Ok(Some(code))
     }
 
-    fn write(&self, path: &Path, component: &Component) -> wasmtime::Result<()> {
+    fn write(&self, path: &Path, code: &[u8]) -> io::Result<()> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
-        let code = component.serialize()?;
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let aside = path.with_extension(format!("{}-{count}.new", process::id()));
         let put = || -> io::Result<()> {
             let mut file = private(&aside)?;
-            file.write_all(self.mac(path, &code).as_bytes())?;
-            file.write_all(&code)?;
+            file.write_all(self.mac(path, code).as_bytes())?;
+            file.write_all(code)?;
             fs::rename(&aside, path)?;
             self.sweep()
         };
         put().inspect_err(|_| {
             // What is half written is nobody's.
             let _ = fs::remove_file(&aside);
-        })?;
-        Ok(())
+        })
     }
 
     /// The file's name is part of what is signed: code for one component is not another's.
@@ -152,11 +146,17 @@ impl Compiled {
     }
 }
 
+/// A component of its machine code, which came from the compiler a moment ago or from a file that has this
+/// host's digest.
+///
+/// # Errors
+/// Code of another version or configuration of wasmtime, or what is no code.
 #[allow(unsafe_code, reason = "machine code is trusted by whoever vouches for it; see SAFETY")]
-fn deserialize(engine: &Engine, code: &[u8]) -> wasmtime::Result<Component> {
-    // SAFETY: the bytes carry a keyed digest that only a host with this user's key can have made,
-    // over bytes that `Component::serialize` returned; wasmtime itself refuses those of another
-    // version or configuration.
+pub(crate) fn component(engine: &Engine, code: &[u8]) -> wasmtime::Result<Component> {
+    // SAFETY: the bytes are what `Engine::precompile_component` returned: here, in a process that this
+    // one started from a program its operator chose, or earlier, and then they carry a keyed digest that
+    // only a host with this user's key can have made. wasmtime itself refuses those of another version or
+    // configuration.
     unsafe { Component::deserialize(engine, code) }
 }
 
@@ -218,19 +218,18 @@ mod tests {
         format!("sha256:{}", "ab".repeat(32))
     }
 
-    /// Whether the next load takes the file, seen by what it would compile otherwise.
     fn is_taken(cache: &Compiled, engine: &Engine) -> bool {
-        cache.component(engine, &digest(), b"no component").is_ok()
+        cache.find(engine, &digest()).is_some()
     }
 
     #[test]
     fn what_was_compiled_once_is_taken_and_any_flipped_byte_is_compiled_again() {
         let folder = tempfile::tempdir().unwrap();
         let engine = Engine::default();
-        let bytes = wat::parse_str(WAT).unwrap();
+        let code = engine.precompile_component(&wat::parse_str(WAT).unwrap()).unwrap();
         let cache = Compiled::open(folder.path()).unwrap();
         assert!(!is_taken(&cache, &engine));
-        cache.component(&engine, &digest(), &bytes).unwrap();
+        cache.keep(&engine, &digest(), &code);
         let again = Compiled::open(folder.path()).unwrap();
         assert!(is_taken(&again, &engine), "another process with the same key");
 
@@ -246,7 +245,7 @@ mod tests {
             fs::write(&path, &sound[..length]).unwrap();
             assert!(!is_taken(&cache, &engine), "{length} bytes");
         }
-        cache.component(&engine, &digest(), &bytes).unwrap();
+        cache.keep(&engine, &digest(), &code);
         assert_eq!(fs::read(&path).unwrap(), sound, "the damaged file is replaced");
     }
 
@@ -254,9 +253,9 @@ mod tests {
     fn another_key_another_component_and_another_engine_are_not_taken() {
         let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let engine = Engine::default();
-        let bytes = wat::parse_str(WAT).unwrap();
+        let code = engine.precompile_component(&wat::parse_str(WAT).unwrap()).unwrap();
         let cache = Compiled::open(folder.path()).unwrap();
-        cache.component(&engine, &digest(), &bytes).unwrap();
+        cache.keep(&engine, &digest(), &code);
         let name = cache.name(&engine, &digest());
 
         let foreign = Compiled::open(other.path()).unwrap();
@@ -266,7 +265,7 @@ mod tests {
         let elsewhere = format!("sha256:{}", "cd".repeat(32));
         let target = cache.name(&engine, &elsewhere);
         fs::copy(folder.path().join(&name), folder.path().join(target)).unwrap();
-        assert!(cache.component(&engine, &elsewhere, b"no component").is_err());
+        assert!(cache.find(&engine, &elsewhere).is_none());
 
         let mut config = wasmtime::Config::new();
         config.epoch_interruption(true);

@@ -12,6 +12,7 @@
 
 pub mod backend;
 mod compiled;
+mod compiler;
 mod contract;
 mod family;
 mod fault;
@@ -27,6 +28,7 @@ mod services;
 mod wasi;
 
 pub use backend::{Backend, Generation};
+pub use compiler::{Compiler, compile_stdin};
 pub use contract::needs_grant;
 pub use family::{FamilyPlugin, FamilySet};
 pub use fault::Fault;

@@ -66,6 +66,9 @@ pub enum LoadError {
         /// The pin's kind.
         pin: Kind,
     },
+    /// The compiler, in its own process, came to no end with it.
+    #[error("the compiler gave up: {0}")]
+    Compiler(String),
     /// It failed while it was started for the first time.
     #[error("the component does not start: {0}")]
     Start(gristmill_core::Error),
@@ -87,6 +90,7 @@ impl LoadError {
             Self::UnsupportedContract { .. } => "unsupported-contract",
             Self::WrongShape(_) => "wrong-shape",
             Self::WrongGrant { .. } => "wrong-grant",
+            Self::Compiler(_) => "compile-failed",
             Self::Start(_) => "start-failed",
         }
     }
@@ -127,11 +131,7 @@ pub(crate) fn compile(
     }
 
     // wasmtime validates before it compiles.
-    let component = match sandbox.compiled() {
-        Some(kept) => kept.component(sandbox.engine(), &pin.sha256, bytes),
-        None => Component::new(sandbox.engine(), bytes),
-    };
-    let component = component.map_err(|error| LoadError::Invalid(one_line(&error)))?;
+    let component = sandbox.compile(&pin.sha256, bytes)?;
     if let Some(needs) = component.resources_required() {
         let pages = needs.max_initial_memory_size.unwrap_or_default();
         let memory = pages.saturating_mul(65_536);

@@ -15,11 +15,14 @@ use std::{
 use gristmill_core::Error;
 use gristmill_ledger::{Kind, Pin};
 use gristmill_policies::Grant;
-use wasmtime::{Config, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
+use wasmtime::{
+    Config, Engine, InstanceAllocationStrategy, PoolingAllocationConfig, component::Component,
+};
 
 use crate::{
     backend::Backend,
-    compiled::Compiled,
+    compiled::{self, Compiled},
+    compiler::Compiler,
     contract,
     family::FamilyPlugin,
     fault::Fault,
@@ -38,13 +41,15 @@ pub struct SandboxConfig {
     pub tick: Duration,
     /// A folder in which compiled components are kept; none: every start compiles them.
     pub compiled: Option<PathBuf>,
+    /// Where components are compiled; none: in this process.
+    pub compiler: Option<Compiler>,
 }
 
 impl Default for SandboxConfig {
     fn default() -> Self {
         // 5 ms: a guest overruns its CPU limit by at most two ticks, and 200 wake-ups a second cost
         // nothing that can be measured.
-        Self { stores: 512, tick: Duration::from_millis(5), compiled: None }
+        Self { stores: 512, tick: Duration::from_millis(5), compiled: None, compiler: None }
     }
 }
 
@@ -74,6 +79,7 @@ struct Inner {
     linkers: contract::v0_1::Linkers,
     strikes: Arc<Strikes>,
     compiled: Option<Compiled>,
+    compiler: Option<Compiler>,
 }
 
 impl fmt::Debug for Sandbox {
@@ -140,6 +146,7 @@ impl Sandbox {
             })
             .map_err(|error| SandboxError(error.to_string()))?;
         let strikes = Arc::new(Strikes::default());
+        let compiler = config.compiler;
         let compiled = config.compiled.as_deref().and_then(|folder| {
             Compiled::open(folder)
                 .inspect_err(|error| {
@@ -147,7 +154,7 @@ impl Sandbox {
                 })
                 .ok()
         });
-        Ok(Self { inner: Arc::new(Inner { engine, linkers, strikes, compiled }) })
+        Ok(Self { inner: Arc::new(Inner { engine, linkers, strikes, compiled, compiler }) })
     }
 
     /// Loads a back-end. Compiles, which takes a while: not on an async worker.
@@ -214,12 +221,26 @@ impl Sandbox {
         })
     }
 
-    pub(crate) fn compiled(&self) -> Option<&Compiled> {
-        self.inner.compiled.as_ref()
-    }
-
-    pub(crate) fn engine(&self) -> &Engine {
-        &self.inner.engine
+    /// The component with this digest: as it is kept, or compiled now.
+    pub(crate) fn compile(&self, digest: &str, bytes: &[u8]) -> Result<Component, LoadError> {
+        let Inner { engine, compiled, compiler, .. } = &*self.inner;
+        let compile = || match compiler {
+            Some(compiler) => compiler.compile(bytes),
+            None => engine
+                .precompile_component(bytes)
+                .map_err(|error| LoadError::Invalid(load::one_line(&error))),
+        };
+        let kept = compiled.as_ref();
+        if let Some(component) = kept.and_then(|kept| kept.find(engine, digest)) {
+            return Ok(component);
+        }
+        let code = compile()?;
+        let component = compiled::component(engine, &code)
+            .map_err(|error| LoadError::Compiler(load::one_line(&error)))?;
+        if let Some(kept) = kept {
+            kept.keep(engine, digest, &code);
+        }
+        Ok(component)
     }
 
     fn plugin(&self, pin: &Pin, grant: &Grant, services: Services) -> Arc<Plugin> {
@@ -234,7 +255,7 @@ impl Sandbox {
 }
 
 /// The engine's configuration; `stores`: with a pool of that size.
-fn engine_config(stores: Option<u32>) -> Config {
+pub(crate) fn engine_config(stores: Option<u32>) -> Config {
     let mut config = Config::new();
     config
         // Synchronous WIT only. The default depends on features that any crate in the tree could
@@ -336,7 +357,7 @@ mod tests {
             let engine = Engine::new(&engine_config(stores)).unwrap();
             let compiles = |source: &str| {
                 let bytes = wat::parse_str(source).unwrap();
-                wasmtime::component::Component::new(&engine, bytes).is_ok()
+                Component::new(&engine, bytes).is_ok()
             };
             assert!(compiles(&lifted("")) && compiles(&with("1")));
             assert!(!compiles(&lifted("async")), "concurrency_support is on");

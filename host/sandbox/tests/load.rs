@@ -248,3 +248,32 @@ async fn a_trap_at_the_start_is_a_refusal_and_a_trap_in_describe_is_a_fault() {
     assert!(backend.models().await.is_err());
     assert_eq!(sandbox.strikes(&pin.digest()), 2);
 }
+
+#[cfg(unix)]
+#[test]
+fn another_process_compiles_where_one_is_given() {
+    use gristmill_sandbox::{Compiler, SandboxConfig};
+
+    let bytes = guest("hostile");
+    let pin = pin("hostile", &bytes);
+    let kept = tempfile::tempdir().unwrap();
+    let by = |script: &str| {
+        let arguments = ["-c", script].map(str::to_owned).to_vec();
+        let compiler = Some(Compiler { program: "/bin/sh".into(), arguments });
+        let compiled = Some(kept.path().to_owned());
+        let config = SandboxConfig { compiled, compiler, ..SandboxConfig::default() };
+        load(&Sandbox::new(config).unwrap(), &bytes, &pin, &everything())
+    };
+    for (script, code) in [
+        ("kill -9 $$", "compile-failed"),
+        ("cat", "compile-failed"),
+        ("cat >/dev/null", "compile-failed"),
+        ("cat >/dev/null; exit 2", "invalid-component"),
+    ] {
+        assert_eq!(by(script).unwrap_err().code(), code, "{script}");
+    }
+    // What came of none of them is kept; what was compiled once is not compiled again.
+    let config = SandboxConfig { compiled: Some(kept.path().to_owned()), ..Default::default() };
+    load(&Sandbox::new(config).unwrap(), &bytes, &pin, &everything()).unwrap();
+    by("kill -9 $$").unwrap();
+}

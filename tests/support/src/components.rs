@@ -56,6 +56,8 @@ pub fn share(binary: &Path, folder: &Path) -> Result<Vec<(&'static str, PathBuf)
             fs::copy(entry.path(), folder.join(kind).join(entry.file_name()))?;
         }
     }
+    let approvals = "policies/approvals.toml";
+    fs::copy(root().join(approvals), folder.join(approvals))?;
     let mut files = Vec::new();
     for entry in fs::read_dir(built)? {
         let entry = entry?;
