@@ -47,7 +47,7 @@ def script_url():
 
 
 @contextlib.contextmanager
-def running(model, **settings):
+def running(model, *flags, **settings):
     """A server of its own with the demo model under a name."""
     binary = os.environ.get("GRISTMILL_BINARY", str(ROOT / "target/dist/bin/gristmill"))
     work = ROOT / "target/clients-work"
@@ -63,7 +63,7 @@ def running(model, **settings):
     log = work / f"serve-{model}.log"
     with log.open("wb") as out:
         server = subprocess.Popen(
-            [binary, "serve", "--server-listen", "127.0.0.1:0", "--log-filter", "info"],
+            [binary, "serve", "--server-listen", "127.0.0.1:0", "--log-filter", "info", *flags],
             cwd=work, env=environment, stdout=out, stderr=subprocess.STDOUT,
         )
     try:

@@ -43,7 +43,9 @@ fn reference() -> Result<()> {
 /// Unmodified clients against the distribution.
 fn clients() -> Result<()> {
     let binary = build::dist(false)?;
-    let python = venv(&root().join("target/clients"))?;
+    let python = venv(&root().join("target/clients"), &["tests/clients/requirements.txt"])?;
+    let foreign = ["tests/clients/foreign/requirements.txt", "--no-deps"];
+    venv(&root().join("target/foreign"), &foreign)?;
     node(&root().join("target/clients-node"))?;
     run(program(&python)
         .args(["-m", "pytest", "-q", "tests/clients"])
@@ -58,19 +60,14 @@ fn node(folder: &Path) -> Result<()> {
     run(program("npm").args(["install", "--silent", "--no-audit", "--no-fund"]).current_dir(folder))
 }
 
-fn venv(folder: &Path) -> Result<String> {
+/// A Python of its own with what this file lists; `wanted`: the file, and pip's options.
+fn venv(folder: &Path, wanted: &[&str]) -> Result<String> {
     let python = folder.join("bin/python").display().to_string();
     if !Path::new(&python).exists() {
         run(program("python3").args(["-m", "venv"]).arg(folder))?;
     }
-    run(program(&python).args([
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--requirement",
-        "tests/clients/requirements.txt",
-    ]))?;
+    run(program(&python)
+        .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement"])
+        .args(wanted))?;
     Ok(python)
 }

@@ -22,6 +22,7 @@ use gristmill_ledger::{
     guardrail::Rates,
     keys::{self, Key, Keys},
     log::Chain,
+    oci::Oci,
     performance::HostFingerprint,
     proven,
     source::Folder,
@@ -45,8 +46,8 @@ pub(crate) enum Command {
     Pin {
         /// The name
         name: String,
-        /// A .wasm file; it is kept beside the other components
-        file: PathBuf,
+        /// A .wasm file, or oci:HOST/REPOSITORY:TAG or …@sha256:DIGEST; it is kept beside the others
+        source: String,
         /// The plugin's version [default: the one it had, else 0.1.0]
         #[arg(long)]
         version: Option<String>,
@@ -131,12 +132,12 @@ pub(crate) enum Command {
 pub(crate) fn ledger(settings: &Settings, places: &Places, command: Command) -> Result<()> {
     match command {
         Command::Status => status(places),
-        Command::Pin { name, file, version, evidence, not_before, expires } => {
+        Command::Pin { name, source, version, evidence, not_before, expires } => {
             let terms = |draft: &mut Draft<'_>| {
                 draft.evidence.clone_from(&evidence);
                 (draft.not_before, draft.expires) = (not_before, expires);
             };
-            pin(places, &name, &file, version.as_deref(), terms)
+            pin(places, &name, &source, version.as_deref(), terms)
         }
         Command::Qualify(arguments) => qualify::qualify(settings, places, &arguments),
         Command::Sign { name, key } => {
@@ -219,22 +220,32 @@ fn status(places: &Places) -> Result<()> {
 fn pin(
     places: &Places,
     name: &str,
-    file: &Path,
+    source: &str,
     version: Option<&str>,
     terms: impl FnOnce(&mut Draft<'_>),
 ) -> Result<()> {
-    let bytes = fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let inspected =
-        inspected(&bytes).map_err(|refusal| anyhow!("{}: {refusal}", file.display()))?;
-    let original =
-        file.file_name().and_then(|name| name.to_str()).context("a file needs a name")?;
+    let (original, bytes) = match source.starts_with("oci:") {
+        true => {
+            let registry = Oci::parse(source)?;
+            let pulled = registry.pull()?;
+            println!("resolved to {}", pulled.locked);
+            (registry.original(), pulled.component)
+        }
+        false => {
+            let file = Path::new(source);
+            let name = file.file_name().and_then(|name| name.to_str());
+            let bytes = fs::read(file).with_context(|| format!("cannot read {source}"))?;
+            (name.context("a file needs a name")?.to_owned(), bytes)
+        }
+    };
+    let inspected = inspected(&bytes).map_err(|refusal| anyhow!("{source}: {refusal}"))?;
     // Under a name of its own: what is in force, and what it may be rolled back to, stays.
     let short: String = gristmill_ledger::sha256(&bytes).chars().take(12).collect();
     let kept = format!("{name}-{short}.wasm");
     let worlds = contract::worlds();
     let mut draft = Draft {
         version,
-        original: Some(original),
+        original: Some(&original),
         worlds: &worlds,
         grant: grant_digest(&places.policies, name, inspected.kind)?,
         ..Draft::new(name, &kept, &bytes, &inspected)

@@ -21,6 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use gristmill_fakes::{Fake, Step};
 use gristmill_testing::guests;
 use serde_json::json;
 use support::{Serving, exchange};
@@ -229,6 +230,43 @@ fn what_lacks_signatures_or_was_revoked_is_refused_with_its_word() {
     ] {
         assert!(log.contains(word), "{word}: {log}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_component_of_a_registry_is_pinned_as_what_its_tag_was_resolved_to() {
+    let home = Home::new();
+    let component = guests::guest("teller").unwrap();
+    let sha256 = gristmill_ledger::sha256(&component);
+    let (config, size) = ("application/vnd.wasm.config.v0+json", component.len());
+    let manifest = json!({
+        "schemaVersion": 2,
+        "config": { "mediaType": config, "digest": "sha256:", "size": 2 },
+        "layers": [{ "mediaType": "application/wasm", "digest": format!("sha256:{sha256}"), "size": size }],
+    });
+    let manifest = manifest.to_string();
+    let resolved = gristmill_ledger::sha256(manifest.as_bytes());
+    let blob = format!("GET /v2/team/voice/blobs/sha256:{sha256}");
+    let registry = Fake::start(move |request| {
+        let body = match request.target.as_str() {
+            "GET /v2/team/voice/manifests/1.0" => manifest.as_bytes(),
+            target if target == blob => &component,
+            _ => return vec![Step::Send(b"HTTP/1.1 404 X\r\ncontent-length: 0\r\n\r\n".to_vec())],
+        };
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+        vec![Step::Send([head.as_bytes(), body].concat())]
+    })
+    .await;
+    let at = registry.url().replace("http://", "oci:");
+    let told = home.says(&["ledger", "pin", "voice", &format!("{at}/team/voice:1.0")]);
+    assert!(told.contains(&format!("resolved to {at}/team/voice@sha256:{resolved}")), "{told}");
+    home.says(&["ledger", "promote", "voice"]);
+    let pin = fs::read_to_string(home.path("ledger/pins/voice.toml")).unwrap();
+    assert!(pin.contains(&format!("original = \"{at}/team/voice:1.0\"")), "{pin}");
+    assert!(pin.contains(&sha256), "{pin}");
+    assert_eq!(voice(&home.serve(&[]).address), Ok("teller".to_owned()));
+
+    home.refuses(&["ledger", "pin", "voice", &format!("{at}/team/voice:2.0")], "404");
+    home.refuses(&["ledger", "pin", "voice", "oci:team/voice"], "expected oci:HOST/REPOSITORY:TAG");
 }
 
 #[test]
