@@ -61,6 +61,7 @@ pub(crate) fn qualify(settings: &Settings, places: &Places, arguments: &Argument
         (0.0..1.0).contains(tolerance),
         "--tolerance: expected 0 to below 1, found {tolerance}"
     );
+    let key = arguments.key.as_deref().map(gristmill_ledger::keys::secret).transpose()?;
     let ledger = keeper(places)?;
     let path = ledger.candidate(name);
     let text = waiting(&places.ledger, name)?.filter(|_| path.exists());
@@ -83,7 +84,6 @@ pub(crate) fn qualify(settings: &Settings, places: &Places, arguments: &Argument
         compare(arguments, &theirs, ours.as_ref()).await
     })?;
 
-    let key = arguments.key.as_deref().map(gristmill_ledger::keys::secret).transpose()?;
     let json = match &key {
         Some(key) => serde_json::to_vec_pretty(&found.report.sign(key)?)?,
         None => serde_json::to_vec_pretty(&found.report)?,

@@ -5,6 +5,8 @@
 #![cfg(feature = "llama-server")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests may fail loudly")]
 
+mod common;
+
 use std::{
     env,
     io::{BufRead, BufReader},
@@ -12,10 +14,11 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
+use common::{chat, ends, text, usage};
 use gristmill_core::{
     capability::Support,
-    event::{Event, Usage},
-    request::{Constraint, Message, Prompt, Request, Role, Tool, ToolChoice},
+    event::Event,
+    request::{Constraint, Prompt, Tool, ToolChoice},
 };
 use gristmill_e2e::{Bridge, listing};
 use gristmill_testing::fetch;
@@ -62,34 +65,6 @@ impl Server {
         std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
         Self { child, url: format!("http://127.0.0.1:{port}") }
     }
-}
-
-fn chat(text: &str) -> Request {
-    let mut request =
-        Request::new("e2e", "smollm2", Prompt::Chat(vec![Message::text(Role::User, text)]));
-    request.sampling.temperature = Some(0.0);
-    request.max_tokens = Some(16);
-    request
-}
-
-fn text(events: &[Event]) -> String {
-    let texts = events.iter().filter_map(|event| match event {
-        Event::Text(text) => Some(text.as_str()),
-        _ => None,
-    });
-    texts.collect()
-}
-
-fn usage(events: &[Event]) -> &Usage {
-    let found = events.iter().find_map(|event| match event {
-        Event::Usage(usage) => Some(usage),
-        _ => None,
-    });
-    found.expect("an answer tells its counts")
-}
-
-fn ends(events: &[Event], reason: &str) -> bool {
-    matches!(events.last(), Some(Event::Finish(finish)) if finish.reason == reason)
 }
 
 #[tokio::test(flavor = "multi_thread")]
