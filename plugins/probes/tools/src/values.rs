@@ -7,8 +7,8 @@ use probe_kit::{
     failed, json, not_applicable, short,
 };
 
-/// Tokens a call may take.
-const ROOM: u32 = 96;
+/// Tokens a call may take; more than it needs, for models that write blanks wherever they may.
+pub(crate) const ROOM: u32 = 192;
 
 /// An answer to a request that forces a call; "not applicable" where calls cannot be forced, or did
 /// not fit.
@@ -95,10 +95,10 @@ pub(crate) fn boolean(bench: &Bench) -> Verdict {
     each(bench, &["true", "false"])
 }
 
-/// The last is no number of floating point: 2 to the 53rd, and 1.
+/// The last has as many digits as any back-end keeps; half of them are lost on the way through 32 bits.
 pub(crate) fn number(bench: &Bench) -> Verdict {
     value(bench, r#"{"type":"integer","enum":[7,42,-1]}"#)?;
-    each(bench, &["0", "-2.25", "9007199254740993"])
+    each(bench, &["0", "-2.25", "123456789012345"])
 }
 
 pub(crate) fn array(bench: &Bench) -> Verdict {

@@ -173,7 +173,11 @@ fn bound(job: &Job, constraint: &Constraint) -> Result<Option<String>, Error> {
         Constraint::Grammar(_) => return Err(error("unsupported", "no grammars")),
         Constraint::Other(_) => return Ok(None),
     };
-    let text = if job.lies("loses-emoji") { text.replace('🙂', "?") } else { text };
+    let text = match &*job.lie {
+        "loses-emoji" => text.replace('🙂', "?"),
+        "ascii" => text.chars().filter(char::is_ascii).collect(),
+        _ => text,
+    };
     Ok(Some(text).filter(|_| !job.lies("unbound") && !job.lies("rambles")))
 }
 
@@ -318,7 +322,7 @@ impl Draft<'_> {
                 "translates" => value.to_string().replace("grün", "green"),
                 "no-arguments" | "unbound-wordless" => String::new(),
                 "drops-falsy" => made::without_falsy(&value).to_string(),
-                "rounds" => value.to_string().replace("9007199254740993", "9007199254740992"),
+                "rounds" => value.to_string().replace("123456789012345", "123456788103168"),
                 _ => value.to_string(),
             };
             if job.lies("calls-in-text") {
