@@ -92,7 +92,7 @@ const LIES: &[(&str, &[&str])] = &[
     ("truncates", &["limits.context-overflow"]),
     ("reads-half", &["limits.context-fits"]),
     ("no-ids", &["tools.ids", "tools.parallel"]),
-    ("same-ids", &["tools.ids", "tools.parallel"]),
+    ("same-ids", &["tools.ids", "tools.parallel", "tools.round-trip"]),
     ("names-another-model", &["lifecycle.answering-model"]),
     ("splits", &["text.unicode-answer", "text.logprobs"]),
     ("ignores-stop", &["limits.stop"]),
@@ -104,6 +104,7 @@ const LIES: &[(&str, &[&str])] = &[
         "unbound",
         &[
             "structured.object",
+            "structured.refused",
             "structured.regex",
             "structured.schema",
             "structured.streaming",
@@ -114,7 +115,7 @@ const LIES: &[(&str, &[&str])] = &[
     ("takes-any-schema", &["structured.refused"]),
     ("unseeded", &["text.seed"]),
     ("moody", &["text.greedy", "text.streaming"]),
-    ("streams-another", &["text.streaming", "lifecycle.interleaved"]),
+    ("streams-another", &["limits.stop", "text.streaming", "lifecycle.interleaved"]),
     ("miscounts", &["limits.usage"]),
     ("slow-clock", &["limits.timings"]),
     ("drops-marks", &["text.tokens-unicode"]),
@@ -127,7 +128,17 @@ const LIES: &[(&str, &[&str])] = &[
     ("rising-logprobs", &["text.logprobs"]),
     ("thinks-anyway", &["reasoning.off"]),
     ("leaks-thought", &["reasoning.on"]),
-    ("stringly", &["tools.array", "tools.boolean", "tools.null", "tools.number", "tools.object"]),
+    (
+        "stringly",
+        &[
+            "tools.array",
+            "tools.boolean",
+            "tools.null",
+            "tools.number",
+            "tools.object",
+            "tools.parallel",
+        ],
+    ),
     ("translates", &["tools.string"]),
     (
         "no-arguments",
@@ -138,6 +149,7 @@ const LIES: &[(&str, &[&str])] = &[
             "tools.null",
             "tools.number",
             "tools.object",
+            "tools.parallel",
             "tools.string",
         ],
     ),
@@ -155,6 +167,7 @@ const LIES: &[(&str, &[&str])] = &[
             "tools.number",
             "tools.object",
             "tools.parallel",
+            "tools.round-trip",
             "tools.streaming",
             "tools.string",
         ],
@@ -162,7 +175,7 @@ const LIES: &[(&str, &[&str])] = &[
     ("calls-in-text", &["tools.channel"]),
     ("forgets-results", &["tools.round-trip"]),
     ("always-parallel", &["tools.parallel"]),
-    ("streams-fewer", &["tools.streaming"]),
+    ("streams-fewer", &["tools.fragments", "tools.streaming"]),
     ("one-piece", &["tools.fragments"]),
     ("shuffles", &["vectors.order"]),
     ("too-long", &["vectors.dimensions"]),
@@ -191,6 +204,143 @@ const LIES: &[(&str, &[&str])] = &[
     ("more-active", &["metadata.moe"]),
     ("foreign-format", &["metadata.quantization"]),
     ("over-accepts", &["metadata.speculation"]),
+    ("counts-unread", &["text.system-role", "text.template", "tools.round-trip"]),
+    ("reads-tail", &["limits.context-fits"]),
+    ("drops-wide", &["text.logprobs", "text.unicode-answer"]),
+    ("loses-tail", &["text.logprobs", "text.unicode-answer"]),
+    ("no-others", &["text.logprobs"]),
+    ("forges-inside", &["text.tokens-special"]),
+    ("never-thinks", &["reasoning.on"]),
+    ("all-thought", &["reasoning.on"]),
+    ("thinks-in-secret", &["limits.usage", "reasoning.off"]),
+    ("streams-past-stop", &["limits.stop"]),
+    ("one-lump", &["text.streaming"]),
+    ("counts-one", &["limits.usage", "text.logprobs"]),
+    (
+        "will-not-force",
+        &[
+            "tools.array",
+            "tools.boolean",
+            "tools.empty",
+            "tools.null",
+            "tools.number",
+            "tools.object",
+            "tools.string",
+            "tools.channel",
+            "tools.fragments",
+            "tools.ids",
+            "tools.parallel",
+            "tools.round-trip",
+            "tools.streaming",
+        ],
+    ),
+    (
+        "rambles",
+        &[
+            "structured.object",
+            "structured.refused",
+            "structured.regex",
+            "structured.schema",
+            "structured.streaming",
+            "structured.types",
+            "structured.unicode",
+            "tools.array",
+            "tools.boolean",
+            "tools.channel",
+            "tools.empty",
+            "tools.fragments",
+            "tools.ids",
+            "tools.null",
+            "tools.number",
+            "tools.object",
+            "tools.parallel",
+            "tools.round-trip",
+            "tools.streaming",
+            "tools.string",
+        ],
+    ),
+    (
+        "drops-falsy",
+        &["tools.array", "tools.boolean", "tools.number", "tools.object", "tools.string"],
+    ),
+    ("rounds", &["tools.number"]),
+    (
+        "unbound-wordless",
+        &[
+            "tools.array",
+            "tools.boolean",
+            "tools.empty",
+            "tools.null",
+            "tools.number",
+            "tools.object",
+            "tools.string",
+        ],
+    ),
+    ("reuses-ids", &["tools.round-trip"]),
+    ("swaps-arguments", &["tools.parallel"]),
+    ("streams-no-ids", &["tools.streaming"]),
+    ("empty-pieces", &["tools.fragments"]),
+    ("spaces-calls-out", &["tools.channel"]),
+    (
+        "refuses-schemas",
+        &[
+            "structured.object",
+            "structured.refused",
+            "structured.regex",
+            "structured.schema",
+            "structured.streaming",
+            "structured.types",
+            "structured.unicode",
+        ],
+    ),
+    ("loses-emoji", &["structured.unicode"]),
+    ("reverses", &["vectors.order"]),
+    ("other-dimensions", &["vectors.dimensions"]),
+    ("ranks-by-place", &["ranks.order"]),
+    ("one-score", &["ranks.order"]),
+    ("prefixes", &["lifecycle.unknown-model"]),
+    ("names-two-models", &["lifecycle.answering-model"]),
+    ("glances", &["negotiation.image"]),
+    ("deaf", &["negotiation.audio"]),
+    ("dense-with-active", &["metadata.dense"]),
+    ("numberless", &["metadata.context"]),
+    ("one-expert", &["metadata.moe"]),
+    ("routes-by-chance", &["metadata.routing", "text.greedy", "text.streaming"]),
+    ("drafts-another", &["metadata.speculation"]),
+    ("half-told", &["metadata.speculation"]),
+    ("modest-says-nothing", &["negotiation.no-tools"]),
+];
+
+/// Models that hide what a check looks for: it is not applicable, and has not passed.
+const HIDE: &[(&str, &[&str])] = &[
+    (
+        "mute",
+        &[
+            "lifecycle.cancel-decode",
+            "lifecycle.interleaved",
+            "text.greedy",
+            "text.seed",
+            "text.streaming",
+        ],
+    ),
+    ("always-greedy", &["text.seed"]),
+    ("ascii", &["text.unicode-answer"]),
+    (
+        "tells-nothing",
+        &[
+            "limits.context-fits",
+            "limits.max-tokens",
+            "limits.usage",
+            "text.bos-once",
+            "text.system-role",
+            "text.template",
+        ],
+    ),
+    ("one-call", &["tools.parallel"]),
+    ("drafts-nothing", &["metadata.speculation"]),
+    ("refuses-all", &["negotiation.no-audio", "negotiation.no-image"]),
+    ("no-specials", &["text.tokens-special"]),
+    ("perceptive", &["metadata.routing"]),
 ];
 
 /// Lies that need a memory, which guests do not have: the honest model behind a bent host.
@@ -198,6 +348,10 @@ const BENDS: &[(Bend, &[&str])] = &[
     (Bend::Nameless, &["metadata.descriptor"]),
     (Bend::UnknownWord, &["metadata.claims"]),
     (Bend::ListsTwice, &["metadata.model"]),
+    (Bend::SharesNames, &["metadata.model"]),
+    (Bend::SubstitutesVectors, &["lifecycle.unknown-model"]),
+    (Bend::CrashesSilently, &["lifecycle.crash"]),
+    (Bend::ForgetsWaiting, &["lifecycle.cancel-queue"]),
     (Bend::Substitutes, &["lifecycle.unknown-model"]),
     (Bend::Unwell, &["lifecycle.health", "lifecycle.recovery"]),
     (Bend::UnwellAfterFailure, &["lifecycle.recovery"]),
@@ -219,7 +373,10 @@ async fn honest_back_ends_pass() {
         (
             "honest",
             &[
+                "lifecycle.crash",
                 "metadata.moe",
+                "metadata.routing",
+                "negotiation.audio",
                 "negotiation.image",
                 "negotiation.no-embeddings",
                 "negotiation.no-logprobs",
@@ -229,6 +386,23 @@ async fn honest_back_ends_pass() {
                 "negotiation.no-tools",
             ][..],
         ),
+        (
+            "perceptive",
+            &[
+                "lifecycle.crash",
+                "metadata.dense",
+                "metadata.routing",
+                "metadata.speculation",
+                "negotiation.no-audio",
+                "negotiation.no-embeddings",
+                "negotiation.no-image",
+                "negotiation.no-logprobs",
+                "negotiation.no-ranks",
+                "negotiation.no-reasoning",
+                "negotiation.no-schema",
+                "negotiation.no-tools",
+            ],
+        ),
         ("modest", &[]),
     ] {
         let liar = liar(&sandbox);
@@ -237,8 +411,8 @@ async fn honest_back_ends_pass() {
         let wrong: Vec<_> =
             results.iter().filter(|check| matches!(check.outcome, Outcome::Failed(_))).collect();
         assert!(wrong.is_empty(), "{model}: {wrong:#?}");
-        if model == "honest" {
-            assert_eq!(not_applicable(&results), out.iter().copied().collect());
+        if model != "modest" {
+            assert_eq!(not_applicable(&results), out.iter().copied().collect(), "{model}");
         }
         assert!(results.iter().all(|check| check.capability.is_some()));
         assert_eq!(sandbox.strikes(liar.digest()), 0);
@@ -270,10 +444,11 @@ async fn every_lie_fails_its_checks_and_every_check_fails_for_a_lie() {
         note((*lie).to_owned(), expected, &suite.run(observed, lie).await);
     }
     for (bend, expected) in BENDS {
-        let patience = if *bend == Bend::KeepsPlaces { Duration::from_secs(2) } else { PATIENCE };
+        let hangs = matches!(bend, Bend::KeepsPlaces | Bend::ForgetsWaiting);
+        let patience = if hangs { Duration::from_secs(2) } else { PATIENCE };
         let observed = || Observed::new(Bent::new(Arc::clone(&liar), *bend), None, patience);
         let mut results = suite.run(observed, "honest").await;
-        if *bend == Bend::KeepsPlaces {
+        if hangs {
             // What hangs is waited for; what does not may take its time on a busy machine.
             results.retain(|check| check.id.starts_with("lifecycle.cancel"));
         }
@@ -283,6 +458,33 @@ async fn every_lie_fails_its_checks_and_every_check_fails_for_a_lie() {
     let uncaught: Vec<_> =
         suite.ids().await.into_iter().filter(|id| !caught.contains(id)).collect();
     assert!(uncaught.is_empty(), "no lie fails these, so they prove nothing: {uncaught:?}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_seen_has_not_passed() {
+    let sandbox = sandbox();
+    let suite = Suite::load(&sandbox);
+    let liar = liar(&sandbox);
+    for (model, expected) in HIDE {
+        let observed = || Observed::new(Arc::clone(&liar), None, PATIENCE);
+        let results = suite.run(observed, model).await;
+        for id in *expected {
+            let check = results.iter().find(|check| check.id == *id).unwrap();
+            assert!(
+                matches!(check.outcome, Outcome::NotApplicable(_)),
+                "{model}: {id} {:?} | {}",
+                check.outcome,
+                check.evidence
+            );
+        }
+    }
+    // An answer that just ends is none, whichever check asked for it.
+    let observed = || Observed::new(Bent::new(Arc::clone(&liar), Bend::NoFinish), None, PATIENCE);
+    let results = suite.run(observed, "honest").await;
+    let found = failed(&results);
+    for id in ["limits.stop", "text.greedy", "text.streaming", "tools.ids", "structured.schema"] {
+        assert!(found.contains(id), "{id} passes without a finish");
+    }
 }
 
 #[tokio::test]

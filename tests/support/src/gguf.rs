@@ -150,6 +150,12 @@ impl<'a> File<'a> {
         self.metadata.push((key.into(), value));
     }
 
+    /// Sets a key in the place of the one of that name.
+    pub fn replace(&mut self, key: &str, value: Value) {
+        self.metadata.retain(|(name, _)| name != key);
+        self.set(key, value);
+    }
+
     /// Places payloads at multiples of `alignment` bytes and says so in `general.alignment`.
     pub fn align(&mut self, alignment: u32) {
         self.alignment = u64::from(alignment.max(1));

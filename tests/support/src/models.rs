@@ -13,7 +13,10 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use gristmill_kernels::{Quant, encode_row};
 
-use crate::{blocks, gguf::File};
+use crate::{
+    blocks,
+    gguf::{File, Value},
+};
 
 mod family;
 mod keys;
@@ -283,7 +286,21 @@ fn quant_of(
 /// # Errors
 /// When there is no such mix, a row does not fit it, or the file cannot be written.
 pub fn write(shape: &Shape, mix: &str, seed: u64, path: &Path) -> Result<()> {
-    save(shape, mix, seed, usize::MAX, path)
+    save(shape, mix, seed, usize::MAX, None, path)
+}
+
+/// The same with another chat template (Jinja) than its vocabulary's.
+///
+/// # Errors
+/// As [`write()`].
+pub fn write_chatty(
+    shape: &Shape,
+    mix: &str,
+    seed: u64,
+    template: &str,
+    path: &Path,
+) -> Result<()> {
+    save(shape, mix, seed, usize::MAX, Some(template), path)
 }
 
 /// Writes a model in which few rows of a tensor differ, so that gigabytes are made at the speed of
@@ -292,14 +309,24 @@ pub fn write(shape: &Shape, mix: &str, seed: u64, path: &Path) -> Result<()> {
 /// # Errors
 /// As [`write()`].
 pub fn write_for_speed(shape: &Shape, mix: &str, seed: u64, path: &Path) -> Result<()> {
-    save(shape, mix, seed, 61, path)
+    save(shape, mix, seed, 61, None, path)
 }
 
-fn save(shape: &Shape, mix: &str, seed: u64, distinct: usize, path: &Path) -> Result<()> {
+fn save(
+    shape: &Shape,
+    mix: &str,
+    seed: u64,
+    distinct: usize,
+    template: Option<&str>,
+    path: &Path,
+) -> Result<()> {
     let stock = RefCell::new(Stock::default());
     let mut file = File::new(shape.family.architecture());
     let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("model");
     keys::describe(shape, name, &mut file)?;
+    if let Some(template) = template {
+        file.replace("tokenizer.chat_template", Value::text(template));
+    }
     for (index, tensor) in shape.tensors(mix)?.into_iter().enumerate() {
         let extents: Vec<u64> = tensor.shape.iter().map(|extent| u64::from(*extent)).collect();
         let mut random = Random::new(seed ^ ((index as u64) << 32));

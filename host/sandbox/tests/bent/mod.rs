@@ -8,10 +8,10 @@ use std::sync::{
 
 use async_trait::async_trait;
 use gristmill_core::{
-    Result,
+    Code, Error, Result,
     capability::{Claim, Descriptor, ModelInfo, Readiness},
     event::Event,
-    request::{EmbedRequest, Embeddings, Ranked, Request, RerankRequest},
+    request::{EmbedRequest, Embeddings, Prompt, Ranked, Request, RerankRequest},
 };
 use gristmill_sandbox::{Backend, Generation};
 
@@ -23,8 +23,14 @@ pub(crate) enum Bend {
     UnknownWord,
     /// Lists a model twice.
     ListsTwice,
+    /// Has a model that goes by another's id.
+    SharesNames,
     /// Answers for any model with the one it has.
     Substitutes,
+    /// Makes vectors and ranks for any model with the one it has.
+    SubstitutesVectors,
+    /// Breaks on a token that is in no vocabulary, serves nothing more, and says that it is ready.
+    CrashesSilently,
     /// Is never ready.
     Unwell,
     /// Is not ready once a request has failed.
@@ -33,12 +39,17 @@ pub(crate) enum Bend {
     Mixes,
     /// An answer that was dropped keeps its place for ever, and there is only one.
     KeepsPlaces,
+    /// An answer that began behind eight others never comes, whatever becomes of these.
+    ForgetsWaiting,
+    /// Answers just end.
+    NoFinish,
 }
 
 pub(crate) struct Bent {
     inner: Arc<dyn Backend>,
     bend: Bend,
     failed: AtomicBool,
+    crashed: AtomicBool,
     live: Arc<AtomicU32>,
     lost: Arc<AtomicU32>,
 }
@@ -49,6 +60,7 @@ impl Bent {
             inner,
             bend,
             failed: AtomicBool::default(),
+            crashed: AtomicBool::default(),
             live: Arc::default(),
             lost: Arc::default(),
         })
@@ -76,6 +88,10 @@ impl Backend for Bent {
         if self.bend == Bend::ListsTwice {
             models.extend_from_within(..1);
         }
+        if self.bend == Bend::SharesNames {
+            let id = models[0].id.clone();
+            models[1].names.push(id);
+        }
         Ok(models)
     }
 
@@ -86,18 +102,31 @@ impl Backend for Bent {
         if self.bend == Bend::Substitutes {
             request.model = "honest".into();
         }
+        if self.bend == Bend::CrashesSilently {
+            let odd = matches!(&request.prompt, Prompt::Tokens(all) if all.contains(&u32::MAX));
+            if self.crashed.fetch_or(odd, SeqCst) || odd {
+                return Err(Error::new(Code::UpstreamUnavailable, "nobody is there"));
+            }
+        }
+        let behind = self.bend == Bend::ForgetsWaiting && self.live.load(SeqCst) >= 8;
         let answer = self.inner.generate(request).await;
         self.failed.fetch_or(answer.is_err(), SeqCst);
         self.live.fetch_add(u32::from(answer.is_ok()), SeqCst);
         let (bend, live, lost) = (self.bend, Arc::clone(&self.live), Arc::clone(&self.lost));
-        Ok(Box::new(Answer { inner: answer?, bend, live, lost, over: false }))
+        Ok(Box::new(Answer { inner: answer?, bend, live, lost, behind, over: false }))
     }
 
-    async fn embed(&self, request: EmbedRequest) -> Result<Embeddings> {
+    async fn embed(&self, mut request: EmbedRequest) -> Result<Embeddings> {
+        if self.bend == Bend::SubstitutesVectors {
+            request.model = "honest".into();
+        }
         self.inner.embed(request).await
     }
 
-    async fn rerank(&self, request: RerankRequest) -> Result<Vec<Ranked>> {
+    async fn rerank(&self, mut request: RerankRequest) -> Result<Vec<Ranked>> {
+        if self.bend == Bend::SubstitutesVectors {
+            request.model = "honest".into();
+        }
         self.inner.rerank(request).await
     }
 
@@ -125,12 +154,16 @@ struct Answer {
     bend: Bend,
     live: Arc<AtomicU32>,
     lost: Arc<AtomicU32>,
+    behind: bool,
     over: bool,
 }
 
 #[async_trait]
 impl Generation for Answer {
     async fn next(&mut self, max: u32) -> Result<Option<Vec<Event>>> {
+        if self.behind {
+            std::future::pending::<()>().await;
+        }
         let mut events = self.inner.next(max).await?;
         for event in events.iter_mut().flatten() {
             match event {
@@ -140,6 +173,9 @@ impl Generation for Answer {
                 Event::Finish(_) => self.over = true,
                 _ => {}
             }
+        }
+        if let (Bend::NoFinish, Some(all)) = (self.bend, &mut events) {
+            all.retain(|event| !matches!(event, Event::Finish(_)));
         }
         Ok(events)
     }

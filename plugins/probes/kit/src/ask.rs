@@ -15,7 +15,7 @@ pub struct Call {
     pub name: String,
     /// JSON text, as it came.
     pub arguments: String,
-    /// How many pieces the arguments came in.
+    /// How many pieces the arguments came in, empty ones not counted.
     pub pieces: u32,
 }
 
@@ -24,6 +24,8 @@ pub struct Call {
 pub struct Answer {
     /// All text.
     pub text: String,
+    /// How many pieces the text came in, empty ones not counted.
+    pub pieces: u32,
     /// All reasoning.
     pub reasoning: String,
     /// Whether reasoning came after text.
@@ -48,7 +50,10 @@ impl Answer {
     /// Takes one event in.
     pub fn add(&mut self, event: Event) {
         match event {
-            Event::Text(text) => self.text.push_str(&text),
+            Event::Text(text) => {
+                self.text.push_str(&text);
+                self.pieces += u32::from(!text.is_empty());
+            }
             Event::Reasoning(text) => {
                 self.late_reasoning |= !self.text.is_empty();
                 self.reasoning.push_str(&text);
@@ -59,7 +64,7 @@ impl Answer {
             Event::ToolArguments((index, text)) => {
                 if let Some(call) = self.calls.iter_mut().find(|call| call.index == index) {
                     call.arguments.push_str(&text);
-                    call.pieces += 1;
+                    call.pieces += u32::from(!text.is_empty());
                 }
             }
             Event::ToolEnd(_) => {}
@@ -94,12 +99,15 @@ pub fn ask(request: &Request) -> Result<Answer> {
 /// The whole answer, at most `max` events at a time.
 ///
 /// # Errors
-/// The back-end's own.
+/// The back-end's own; `no-finish` where the answer stops without saying that it is complete.
 pub fn ask_by(request: &Request, max: u32) -> Result<Answer> {
     let running = serving::generate(request)?;
     let mut answer = Answer::default();
     while let Some(events) = running.next(max)? {
         events.into_iter().for_each(|event| answer.add(event));
+    }
+    if answer.finish.is_empty() {
+        return Err(Error::new("no-finish", "the answer ended without saying why"));
     }
     Ok(answer)
 }
@@ -168,6 +176,7 @@ mod tests {
             start(1, "y"),
             Event::ToolArguments((1, "{".into())),
             Event::ToolArguments((0, "[]".into())),
+            Event::ToolArguments((1, String::new())),
             Event::ToolArguments((1, "}".into())),
             Event::finish("tool-calls"),
         ] {
@@ -175,7 +184,8 @@ mod tests {
         }
         assert!(answer.late_reasoning);
         assert_eq!(answer.seen(), "<r>a[f []][f {}]");
-        assert_eq!(answer.calls.last().map(|call| call.pieces), Some(2));
+        assert_eq!(answer.calls.last().map(|call| call.pieces), Some(2), "an empty one is none");
+        assert_eq!(answer.pieces, 1);
         assert_eq!(answer.finish, "tool-calls");
     }
 }

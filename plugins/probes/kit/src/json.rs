@@ -22,6 +22,28 @@ pub fn check(text: &str, schema: &str) -> Result<Value, String> {
     Ok(value)
 }
 
+/// Whether a text that was cut may have been on its way to satisfy this schema, as far as its first
+/// letter tells.
+#[must_use]
+pub fn begins(text: &str, schema: &str) -> bool {
+    let Some(letter) = text.trim_start().chars().next() else { return true };
+    let Ok(Value::Object(schema)) = parse(schema) else { return false };
+    let spelled = |value: &Value| value.to_string().starts_with(letter);
+    match (schema.get("enum").and_then(Value::as_array), schema.get("const")) {
+        (Some(all), _) => all.iter().any(spelled),
+        (None, Some(value)) => spelled(value),
+        (None, None) => match schema.get("type").and_then(Value::as_str) {
+            Some("object") => letter == '{',
+            Some("array") => letter == '[',
+            Some("string") => letter == '"',
+            Some("boolean") => matches!(letter, 't' | 'f'),
+            Some("null") => letter == 'n',
+            Some("integer" | "number") => letter == '-' || letter.is_ascii_digit(),
+            _ => false,
+        },
+    }
+}
+
 fn satisfies(value: &Value, schema: &Value, path: &str) -> Result<(), String> {
     let Value::Object(schema) = schema else {
         return Err(format!("the schema at {path} is no object"));
@@ -137,6 +159,23 @@ mod tests {
         ] {
             let error = check(bad, schema).unwrap_err();
             assert!(error.contains(why), "{bad}: {error}");
+        }
+        for (text, schema, may) in [
+            ("", r#"{"type":"object"}"#, true),
+            (" {\"a", r#"{"type":"object"}"#, true),
+            ("Sure, here is", r#"{"type":"object"}"#, false),
+            ("[1", r#"{"type":"array"}"#, true),
+            ("The", r#"{"type":"boolean"}"#, false),
+            ("\"gr", r#"{"enum":["grün"]}"#, true),
+            ("gr", r#"{"enum":["grün"]}"#, false),
+            ("-", r#"{"enum":[-1,0]}"#, true),
+            ("{", r#"{"const":{"a":1}}"#, true),
+            ("[", r#"{"const":{"a":1}}"#, false),
+            ("1", r#"{"type":"number"}"#, true),
+            ("1", r#"{"minimum":1}"#, false),
+            ("1", "{", false),
+        ] {
+            assert_eq!(begins(text, schema), may, "{text} {schema}");
         }
         assert!(check("1", r#"{"multipleOf":2}"#).is_err(), "an unknown keyword is no pass");
     }

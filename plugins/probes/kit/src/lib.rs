@@ -1,5 +1,6 @@
 //! What the conformance probes share: a [`Bench`] that knows what the back-end claims, requests and
-//! collected answers ([`ask`]), judging JSON ([`json`]), and the capability vocabulary ([`words`]).
+//! collected answers ([`ask`]), judging JSON ([`json`]), whether something reaches the model at all
+//! ([`reach`]), and the capability vocabulary ([`words`]).
 //!
 //! A check is a function from a bench to a [`Verdict`]. It tests the back-end and never how clever
 //! the model is: where the model's wit would decide, the verdict is "not applicable", with the reason.
@@ -10,6 +11,7 @@ extern crate alloc;
 pub mod ask;
 mod bench;
 pub mod json;
+pub mod reach;
 pub mod words;
 
 pub use bench::{Bench, Standing};

@@ -4,7 +4,11 @@
 use core::time::Duration;
 
 use gristmill_plugin::{prelude::*, probe::serving};
-use probe_kit::{Bench, Stop, Verdict, ask::ask, failed};
+use probe_kit::{
+    Bench, Stop, Verdict,
+    ask::{Answer, ask},
+    failed, not_applicable,
+};
 
 /// Beyond four times what a short request takes alone, this much is allowed for a busy machine.
 /// A back-end that does not cancel works off what was dropped, which takes far longer, or for ever.
@@ -48,7 +52,8 @@ fn room(bench: &Bench) -> u32 {
     bench.context().map_or(4096, |context| context / 2).max(8)
 }
 
-/// More answers than run at once, none of them fetched, all dropped.
+/// More answers than run at once, none of them fetched, and a short one behind them; all but that are
+/// dropped, and it comes. Whether the ones before it ran or waited is not seen.
 pub(crate) fn queue(bench: &Bench) -> Verdict {
     let alone = alone(bench)?;
     let mut started = Vec::new();
@@ -61,12 +66,34 @@ pub(crate) fn queue(bench: &Bench) -> Verdict {
         }
     }
     let count = started.len();
+    if count == 0 {
+        return not_applicable("every answer was refused as busy, so none was dropped");
+    }
+    let behind = match serving::generate(&bench.request("Hello.", 2)) {
+        Err(error) if error.code == "busy" => None,
+        other => Some(other?),
+    };
+    let begun = bench.elapsed();
     drop(started);
+    if let Some(running) = behind {
+        let mut answer = Answer::default();
+        while let Some(events) = running.next(256)? {
+            events.into_iter().for_each(|event| answer.add(event));
+        }
+        let took = bench.elapsed() - begun;
+        let seen = format!("{} ms, {} ms alone", took.as_millis(), alone.as_millis());
+        if answer.finish.is_empty() {
+            return failed("the answer behind what was cancelled has no end", seen);
+        }
+        if took > alone * 4 + ALLOWANCE {
+            return failed("the answer behind what was cancelled waited for it", seen);
+        }
+    }
     let seen = served(bench, alone)?;
     Ok(format!("{count} dropped, {refused} refused as busy; {seen}"))
 }
 
-/// A long prompt, dropped before its first token.
+/// A long prompt, dropped before anything of its answer was fetched.
 pub(crate) fn prefill(bench: &Bench) -> Verdict {
     let alone = alone(bench)?;
     let mut words = room(bench).min(3000) as usize / 4;
@@ -83,17 +110,36 @@ pub(crate) fn prefill(bench: &Bench) -> Verdict {
     Ok(format!("a prompt of {} words dropped; {seen}", words * 2))
 }
 
+/// What comes after all content.
+fn ends(event: &Event) -> bool {
+    matches!(event, Event::Usage(_) | Event::Timings(_) | Event::Finish(_))
+}
+
 /// A few events, then dropped; several times, so that a place lost each time would show.
 pub(crate) fn decode(bench: &Bench) -> Verdict {
     let alone = alone(bench)?;
-    let mut fetched = 0;
+    let (mut fetched, mut cut) = (0, 0);
     for _ in 0..6 {
         let answer = serving::generate(&long(bench))?;
+        let mut over = false;
         for _ in 0..2 {
-            fetched += answer.next(1)?.map_or(0, |events| events.len());
+            match answer.next(1)? {
+                Some(events) if !over => {
+                    fetched += events.len();
+                    over = events.iter().any(ends);
+                }
+                _ => over = true,
+            }
+            if over {
+                break;
+            }
         }
+        cut += u32::from(!over);
         drop(answer);
     }
+    if cut == 0 {
+        return not_applicable("each answer was over before it could be dropped");
+    }
     let seen = served(bench, alone)?;
-    Ok(format!("6 dropped after {fetched} events; {seen}"))
+    Ok(format!("{cut} of 6 dropped after {fetched} events; {seen}"))
 }

@@ -3,6 +3,7 @@
 #![cfg_attr(target_arch = "wasm32", no_std)]
 
 mod cancel;
+mod crash;
 
 use gristmill_plugin::{prelude::*, probe::serving};
 use probe_kit::{
@@ -19,6 +20,7 @@ probe_kit::suite! {
     "lifecycle.cancel-prefill" of "conduct.lifecycle" if Generates => cancel::prefill,
     "lifecycle.cancel-decode" of "conduct.lifecycle" if Generates => cancel::decode,
     "lifecycle.recovery" of "conduct.lifecycle" if Generates => recovery,
+    "lifecycle.crash" of "conduct.lifecycle" if Generates => crash::crash,
     "lifecycle.interleaved" of "conduct.identity" if Generates => interleaved,
 }
 
@@ -37,9 +39,16 @@ fn health(bench: &Bench) -> Verdict {
     Ok(health.detail)
 }
 
-/// Nobody answers for a model that is not there.
+/// Nobody answers for a model that is not there, by a name of its own or by one that is nearly right,
+/// whatever is asked of it.
 fn unknown_model(bench: &Bench) -> Verdict {
-    let absent = "conformance-no-such-model";
+    let near = format!("{}-conformance-gone", bench.model);
+    let seen = absent(bench, "conformance-no-such-model")?;
+    absent(bench, &near)?;
+    Ok(seen)
+}
+
+fn absent(bench: &Bench, absent: &str) -> Verdict {
     let mut request = bench.request("Hello.", 1);
     absent.clone_into(&mut request.model);
     // A bridge to a server that answers to any name finds out from the answer: an upstream's failure.
@@ -55,21 +64,45 @@ fn unknown_model(bench: &Bench) -> Verdict {
     if serving::tokenize(absent, "a", false).is_ok() {
         return failed("tokens of a model that is not there", absent);
     }
+    let embedding = serving::embed(&EmbedRequest {
+        model: absent.to_owned(),
+        inputs: vec!["a".to_owned()],
+        dimensions: None,
+        truncate: false,
+        extras: Vec::new(),
+    });
+    if embedding.is_ok() {
+        return failed("a vector of a model that is not there", absent);
+    }
+    let ranking = serving::rerank(&RerankRequest {
+        model: absent.to_owned(),
+        query: "a".to_owned(),
+        documents: vec!["a".to_owned(), "b".to_owned()],
+        top_n: None,
+        extras: Vec::new(),
+    });
+    if ranking.is_ok() {
+        return failed("a ranking of a model that is not there", absent);
+    }
     Ok(seen)
 }
 
-/// Where an answer names its model, it is the one that was asked.
+/// Where an answer names its model, it is the one that was asked, each time. Which weights computed is
+/// not seen from here.
 fn answering_model(bench: &Bench) -> Verdict {
     let answer = ask(&bench.request("Hello.", 2))?;
-    let Some((_, named)) = answer.others.iter().find(|(name, _)| name == "model") else {
-        return not_applicable("answers do not name their model; the host does");
-    };
+    let mut named = answer.others.iter().filter(|(name, _)| name == "model").map(|(_, name)| name);
     let names = bench.info.as_ref().map(|info| info.names.as_slice()).unwrap_or_default();
     let id = bench.info.as_ref().map(|info| info.id.as_str());
-    if *named == bench.model || id == Some(named) || names.contains(named) {
-        return Ok(named.clone());
+    let own = |name: &String| *name == bench.model || id == Some(name) || names.contains(name);
+    let told = named.clone().count();
+    match named.find(|name| !own(name)) {
+        Some(other) => {
+            failed("another model answered", format!("{other} instead of {}", bench.model))
+        }
+        None if told == 0 => not_applicable("answers do not name their model; the host does"),
+        None => Ok(format!("{}, named {told} times", bench.model)),
     }
-    failed("another model answered", format!("{named} instead of {}", bench.model))
 }
 
 /// Requests that must fail do, and the next one is served.
@@ -81,6 +114,9 @@ fn recovery(bench: &Bench) -> Verdict {
     gone.model.push_str("-gone");
     let second = ask(&gone).err().map(|error| error.code);
     let answer = ask(&bench.request("Hello.", 4))?;
+    if first.is_none() && second.is_none() {
+        return not_applicable("no request failed, so there was nothing to recover from");
+    }
     let health = serving::health()?;
     if !health.ready {
         return failed("not ready after requests that failed", health.detail);
@@ -93,6 +129,11 @@ fn interleaved(bench: &Bench) -> Verdict {
     let counting = bench.request("Count from one to ten in words.", 20);
     let naming = bench.request("Name the months of the year.", 20);
     let alone = [ask(&counting)?.seen(), ask(&naming)?.seen()];
+    if let [one, other] = &alone
+        && one == other
+    {
+        return not_applicable(format!("both answers are {}: nothing could be mixed", short(one)));
+    }
     if alone.first() != Some(&ask(&counting)?.seen()) {
         return not_applicable("greedy answers do not repeat, so there is nothing to compare with");
     }

@@ -2,7 +2,7 @@
 //! ever cut in silence.
 
 use gristmill_plugin::{prelude::*, probe::serving};
-use probe_kit::{Bench, Stop, Verdict, ask::ask, failed, not_applicable};
+use probe_kit::{Bench, Stop, Verdict, ask::ask, failed, not_applicable, reach::reaches};
 
 /// A prompt of exactly so many tokens: the tokens of a text, over and over.
 fn prompt(bench: &Bench, length: u32) -> Result<Request, Stop> {
@@ -46,13 +46,29 @@ pub(crate) fn fits(bench: &Bench) -> Verdict {
             bench.budget().as_secs()
         ));
     }
-    let answer = ask(&prompt(bench, limit - 1)?)?;
-    match answer.usage {
-        Some(usage) if usage.prompt != limit - 1 => failed(
-            "a prompt that fits was not read whole",
-            format!("{} of {}", usage.prompt, limit - 1),
-        ),
-        _ => Ok(format!("{} of {limit} tokens were read", limit - 1)),
+    let longest = prompt(bench, limit - 1)?;
+    let Some(usage) = ask(&longest)?.usage else {
+        return not_applicable("how many tokens were read is not told");
+    };
+    if usage.prompt != limit - 1 {
+        let seen = format!("{} of {}", usage.prompt, limit - 1);
+        return failed("a prompt that fits was not read whole", seen);
+    }
+    let counted = format!("{} of {limit} tokens were counted", limit - 1);
+    if estimate > bench.budget() / 6 {
+        return Ok(format!("{counted}; to see that they were read would take too long"));
+    }
+    // A count is the back-end's word; that another first half makes another answer is not.
+    let mut other = longest.clone();
+    if let Prompt::Tokens(tokens) = &mut other.prompt
+        && let Some(half) = tokens.get_mut(..(limit / 2) as usize - 1)
+    {
+        half.rotate_left(3);
+    }
+    match reaches(bench, &longest, &[(other, "first half")]) {
+        Ok(_) => Ok(format!("{counted}, and another first half makes another answer")),
+        Err(Stop::NotApplicable(why)) => Ok(format!("{counted}; {why}")),
+        Err(failed) => Err(failed),
     }
 }
 

@@ -7,7 +7,7 @@ mod context;
 use gristmill_plugin::prelude::*;
 use probe_kit::{
     Bench, Verdict,
-    ask::{Answer, ask},
+    ask::{Answer, ask, ask_by},
     failed, not_applicable, short,
 };
 
@@ -42,6 +42,7 @@ fn stop(bench: &Bench) -> Verdict {
     let mut request = bench.request(PROMPT, 32);
     request.stop = vec!["\u{1}never\u{1}".to_owned(), string.clone()];
     let cut = ask(&request)?;
+    let pieces = ask_by(&request, 1)?;
     let seen = format!("{string:?} in {:?} gave {:?}", whole.text, cut.text);
     if whole.text.get(..place) != Some(&*cut.text) {
         return failed("expected the text before the stop string, and nothing else", seen);
@@ -52,8 +53,14 @@ fn stop(bench: &Bench) -> Verdict {
     if cut.stop.as_ref().is_some_and(|named| *named != string) {
         return failed("another stop string was named", format!("{:?}; {seen}", cut.stop));
     }
+    if pieces.text != cut.text {
+        return failed("another cut when it is streamed", format!("{:?}; {seen}", pieces.text));
+    }
     Ok(short(&seen))
 }
+
+/// More bytes than three tokens of any vocabulary bear.
+const THREE_TOKENS: usize = 160;
 
 fn max_tokens(bench: &Bench) -> Verdict {
     let long = ask(&bench.request(PROMPT, 24))?;
@@ -68,7 +75,8 @@ fn max_tokens(bench: &Bench) -> Verdict {
     if all.completion > 24 || few.completion > 3 {
         return failed("more tokens than allowed", seen);
     }
-    if short.seen() == long.seen() && all.completion > 3 {
+    let much = all.completion > 3 || long.seen().trim().len() > THREE_TOKENS;
+    if short.seen() == long.seen() && much {
         return failed("the limit of 3 tokens was ignored", seen);
     }
     if all.completion > 3 && short.finish != "length" {
@@ -97,6 +105,11 @@ fn usage(bench: &Bench) -> Verdict {
         (reasoning > completion, "more was thought than written"),
         (completion == 0 && written, "text of no tokens"),
         (completion > 16, "more tokens than allowed"),
+        // What was cut at the limit has as many as the limit; the back-end's word is not needed.
+        (
+            answer.finish == "length" && completion < 16,
+            "cut at the limit, and fewer tokens counted",
+        ),
         (reasoning > 0 && answer.reasoning.is_empty(), "thought was counted and not shown"),
     ] {
         if wrong {
@@ -126,7 +139,8 @@ fn timings(bench: &Bench) -> Verdict {
     if sum > took + took / 10 + 50_000 {
         return failed("the parts are longer than the whole", seen);
     }
-    if prefill == 0 && decode == 0 {
+    let written = answer.usage.is_some_and(|usage| usage.completion > 1);
+    if decode == 0 && (prefill == 0 || written) {
         return failed("work that took no time", seen);
     }
     Ok(seen)

@@ -3,7 +3,11 @@
 #![cfg_attr(target_arch = "wasm32", no_std)]
 
 use gristmill_plugin::{Support, extra, prelude::*, probe::serving};
-use probe_kit::{Bench, Standing, Verdict, ask::ask, failed, not_applicable, words};
+use probe_kit::{
+    Bench, Standing, Verdict, When,
+    ask::{Answer, ask},
+    failed, not_applicable, short, words,
+};
 
 probe_kit::suite! {
     "metadata.descriptor" of "conduct.metadata" if Always => descriptor,
@@ -13,6 +17,7 @@ probe_kit::suite! {
     "metadata.context" of "context.native_max" if Always => context,
     "metadata.dense" of "architecture.dense" if Claimed => dense,
     "metadata.moe" of "architecture.moe" if Claimed => moe,
+    "metadata.routing" of "architecture.moe" if Claimed => routing,
     "metadata.quantization" of "quantization.formats" if Always => quantization,
     "metadata.speculation" of "speculative.draft_model" if Always => speculation,
 }
@@ -49,7 +54,9 @@ fn claims(bench: &Bench) -> Verdict {
                 return failed("expected each claim once", format!("{place}: {name}"));
             }
             match &claim.support {
-                Support::Unsupported(reason) if reason.code.is_empty() => {
+                Support::Unsupported(reason)
+                    if reason.code.is_empty() || reason.detail.is_empty() =>
+                {
                     return failed("a denied claim has a reason", format!("{place}: {name}"));
                 }
                 Support::Conditional(condition) if condition.is_empty() => {
@@ -78,9 +85,9 @@ fn model(bench: &Bench) -> Verdict {
         return failed("two listings say different things of the model", &*info.id);
     }
     for (number, other) in again.iter().enumerate() {
-        let clash = again.iter().skip(number + 1).any(|next| {
-            next.id == other.id || next.names.iter().any(|name| other.names.contains(name))
-        });
+        let own = |name: &String| *name == other.id || other.names.contains(name);
+        let clash =
+            again.iter().skip(number + 1).any(|next| own(&next.id) || next.names.iter().any(own));
         if clash {
             return failed("two models have one name", &*other.id);
         }
@@ -108,13 +115,14 @@ fn context(bench: &Bench) -> Verdict {
             Ok(number) if number > 0 => Ok(Some(number)),
             _ => failed(format!("{capability}: expected a number above 0"), value),
         },
+        Standing::Claimed(None) => {
+            failed(format!("{capability}: expected a number above 0"), "claimed without one")
+        }
         _ => Ok(None),
     };
     let native = number("context.native_max")?;
-    let served = match number("context.effective_max")? {
-        None => number("context.requested_limit")?,
-        served => served,
-    };
+    let asked = number("context.requested_limit")?;
+    let served = number("context.effective_max")?.or(asked);
     if told == Some(0) {
         return failed("a context of no tokens", "context-native 0");
     }
@@ -137,8 +145,10 @@ fn dense(bench: &Bench) -> Verdict {
     if bench.claims("architecture.moe") {
         return failed("dense and a mixture of experts at once", &*bench.model);
     }
-    if bench.claims("moe.total_experts") {
-        return failed("a dense model has no experts", "moe.total_experts is claimed");
+    for number in ["moe.total_experts", "moe.active_experts", "moe.shared_experts"] {
+        if bench.claims(number) {
+            return failed("a dense model has no experts", format!("{number} is claimed"));
+        }
     }
     Ok("no experts are claimed".to_owned())
 }
@@ -149,18 +159,20 @@ fn moe(bench: &Bench) -> Verdict {
             Ok(count) => Ok(Some(count)),
             Err(_) => failed(format!("{capability}: expected a number"), value),
         },
+        Standing::Claimed(None) => {
+            failed(format!("{capability}: expected a number"), "claimed without one")
+        }
         _ => Ok(None),
     };
     let (total, active) = (count("moe.total_experts")?, count("moe.active_experts")?);
     let (Some(total), Some(active)) = (total, active) else {
         return not_applicable("the numbers of experts are not told, so routing cannot be judged");
     };
-    if active == 0 || active > total {
-        return failed(
-            "expected from 1 to all experts to be active",
-            format!("{active} of {total}"),
-        );
+    if total < 2 || active == 0 || active > total {
+        let seen = format!("{active} of {total}");
+        return failed("expected several experts, of which from 1 to all are active", seen);
     }
+    bench.ready_for("inference.text", When::Generates)?;
     // Which experts answer is not visible from here; that routing works at all is.
     let answer = ask(&bench.request("Count to five.", 8))?;
     if answer.text.is_empty() && answer.reasoning.is_empty() {
@@ -169,9 +181,28 @@ fn moe(bench: &Bench) -> Verdict {
     Ok(format!("{active} of {total} experts, an answer of {} bytes", answer.text.len()))
 }
 
-/// The model's quantization is one that the back-end says it takes.
+/// Routing that chooses other experts for the same tokens shows; which it chose, and whether these were
+/// the right ones, does not, so this never passes.
+fn routing(bench: &Bench) -> Verdict {
+    bench.ready_for("inference.text", When::Generates)?;
+    let request = bench.request("Count from one to ten.", 16);
+    let first = ask(&request)?.seen();
+    for _ in 0..2 {
+        let again = ask(&request)?.seen();
+        if first != again {
+            let seen = format!("{} | {}", short(&first), short(&again));
+            return failed("the same tokens are routed in two ways", seen);
+        }
+    }
+    not_applicable("which experts answered cannot be seen; the same tokens gave the same answer")
+}
+
+/// The model's quantization is one that the back-end says it takes, and it is taken. The model's own
+/// word on formats would be its quantization compared with itself.
 fn quantization(bench: &Bench) -> Verdict {
-    let Standing::Claimed(Some(formats)) = bench.standing("quantization.formats") else {
+    let claims = &bench.descriptor.claims;
+    let claim = claims.iter().find(|claim| claim.name == "quantization.formats");
+    let Some(Claim { support: Support::Supported, value: Some(formats), .. }) = claim else {
         return not_applicable("the back-end does not say which quantizations it takes");
     };
     let Some(own) = bench.info.as_ref().and_then(|info| info.quantization.as_deref()) else {
@@ -180,7 +211,9 @@ fn quantization(bench: &Bench) -> Verdict {
     // Mixes are named after their main format: Q4_K_M is mostly Q4_K.
     let takes = |format: &str| own == format || own.starts_with(&format!("{format}_"));
     if formats.split_whitespace().any(takes) {
-        return Ok(format!("{own} of {formats}"));
+        bench.ready_for("inference.text", When::Generates)?;
+        ask(&bench.request("Hello.", 1))?;
+        return Ok(format!("{own} of {formats}, and it answers"));
     }
     failed(
         "the model's quantization is none that the back-end takes",
@@ -188,27 +221,45 @@ fn quantization(bench: &Bench) -> Verdict {
     )
 }
 
-/// What was drafted is at least what was accepted, and speculation does not change a greedy answer.
+/// What was drafted is at least what was accepted, and speculation does not change a greedy answer: one
+/// token, where there is nothing to speculate on, is how the long answer begins.
 fn speculation(bench: &Bench) -> Verdict {
     const KINDS: [&str; 3] = ["speculative.draft_model", "speculative.mtp", "speculative.ngram"];
     if !KINDS.iter().any(|kind| bench.claims(kind)) {
         return not_applicable("no speculation is claimed");
     }
-    let answer = ask(&bench.request("Count from one to ten.", 24))?;
-    let usage = answer.usage.unwrap_or(Usage {
-        prompt: 0,
-        cached: 0,
-        completion: 0,
-        reasoning: 0,
-        extras: Vec::new(),
-    });
-    let count = |name| extra(&usage.extras, name).and_then(|value| value.parse::<u32>().ok());
-    let (Some(drafted), Some(accepted)) = (count("drafted"), count("accepted")) else {
+    bench.ready_for("inference.text", When::Generates)?;
+    let prompt = "Say this again: one two three one two three one two three.";
+    let answer = ask(&bench.request(prompt, 24))?;
+    let written = |answer: &Answer| format!("{}{}", answer.reasoning, answer.text);
+    for few in 1..=3 {
+        let plain = ask(&bench.request(prompt, few))?;
+        // Half a character of the last token may be missing there.
+        let whole = written(&plain);
+        let begun = whole.trim_end_matches(char::REPLACEMENT_CHARACTER);
+        if !written(&answer).starts_with(begun) {
+            let seen = format!("{} | {}", short(&whole), short(&answer.seen()));
+            return failed("speculation changes the answer", seen);
+        }
+    }
+    let Some(usage) = answer.usage else {
         return not_applicable("the back-end does not say what it drafted and accepted");
+    };
+    let count = |name| extra(&usage.extras, name).map(|value| (value, value.parse::<u32>().ok()));
+    let (drafted, accepted) = match (count("drafted"), count("accepted")) {
+        (Some((_, Some(drafted))), Some((_, Some(accepted)))) => (drafted, accepted),
+        (None, None) => return not_applicable("nothing is said to have been drafted or accepted"),
+        (drafted, accepted) => {
+            let seen = format!("drafted {drafted:?}, accepted {accepted:?}");
+            return failed("expected two numbers", seen);
+        }
     };
     if accepted > drafted || accepted > usage.completion {
         let seen = format!("drafted {drafted}, accepted {accepted} of {}", usage.completion);
         return failed("more was accepted than drafted or written", seen);
+    }
+    if drafted == 0 {
+        return not_applicable("nothing was drafted, so the fallback answered");
     }
     Ok(format!("{accepted} of {drafted} drafted tokens accepted"))
 }

@@ -6,12 +6,15 @@ use gristmill_plugin::{prelude::*, probe::serving};
 use probe_kit::{
     Bench, Stop, Verdict,
     ask::{Answer, ask, tool},
-    failed, not_applicable, short,
+    failed, not_applicable,
+    reach::reaches,
+    short,
 };
 
 probe_kit::suite! {
     "negotiation.no-image" of "multimodal.vision" if Denied => no_image,
     "negotiation.image" of "multimodal.vision" if Claimed => image,
+    "negotiation.audio" of "multimodal.audio" if Claimed => audio,
     "negotiation.no-audio" of "multimodal.audio" if Denied => no_audio,
     "negotiation.no-tools" of "tools.calling" if Denied => no_tools,
     "negotiation.no-schema" of "structured_output" if Denied => no_schema,
@@ -28,6 +31,15 @@ const PIXEL: [u8; 67] = [
     0x00, 0x00, 0x00, 0x01, 0x00, 0x00, 0x00, 0x01, 0x08, 0x00, 0x00, 0x00, 0x00, 0x3A, 0x7E, 0x9B,
     0x55, 0x00, 0x00, 0x00, 0x0A, 0x49, 0x44, 0x41, 0x54, 0x78, 0xDA, 0x63, 0x68, 0x00, 0x00, 0x00,
     0x82, 0x00, 0x81, 0xDA, 0x45, 0x08, 0x3B, 0x00, 0x00, 0x00, 0x00, 0x49, 0x45, 0x4E, 0x44, 0xAE,
+    0x42, 0x60, 0x82,
+];
+
+/// The same, nearly black.
+const DARK: [u8; 67] = [
+    0x89, 0x50, 0x4E, 0x47, 0x0D, 0x0A, 0x1A, 0x0A, 0x00, 0x00, 0x00, 0x0D, 0x49, 0x48, 0x44, 0x52,
+    0x00, 0x00, 0x00, 0x01, 0x00, 0x00, 0x00, 0x01, 0x08, 0x00, 0x00, 0x00, 0x00, 0x3A, 0x7E, 0x9B,
+    0x55, 0x00, 0x00, 0x00, 0x0A, 0x49, 0x44, 0x41, 0x54, 0x78, 0xDA, 0x63, 0x60, 0x07, 0x00, 0x00,
+    0x09, 0x00, 0x08, 0x8D, 0xAB, 0xB9, 0x01, 0x00, 0x00, 0x00, 0x00, 0x49, 0x45, 0x4E, 0x44, 0xAE,
     0x42, 0x60, 0x82,
 ];
 
@@ -53,67 +65,113 @@ fn refused_or_given(answer: Result<Answer>, what: &str, given: fn(&Answer) -> bo
     }
 }
 
-fn with(bench: &Bench, part: Part) -> Request {
+fn with(bench: &Bench, part: Option<Part>) -> Request {
     let mut request = bench.request("", 8);
     let mut message = Message::text(Role::User, "What is this?");
-    message.content.push(part);
+    message.content.extend(part);
     request.prompt = Prompt::Chat(vec![message]);
     request
 }
 
-fn picture() -> Part {
-    Part::Image(gristmill_plugin::Media { mime: "image/png".to_owned(), data: PIXEL.to_vec() })
+fn picture(data: &[u8]) -> Part {
+    Part::Image(gristmill_plugin::Media { mime: "image/png".to_owned(), data: data.to_vec() })
 }
 
-fn no_image(bench: &Bench) -> Verdict {
-    refused(ask(&with(bench, picture())), "a picture")
+/// A sound of so many Hertz and 100 ms: 16 bits, 8000 numbers a second, up and down.
+fn sound(hertz: u32) -> Part {
+    const RATE: u32 = 8000;
+    let samples: Vec<u8> = (0..RATE / 10)
+        .flat_map(|at| {
+            if (at * hertz * 2 / RATE).is_multiple_of(2) { 8000_i16 } else { -8000 }.to_le_bytes()
+        })
+        .collect();
+    let mut data = b"RIFF".to_vec();
+    let size = samples.len() as u32;
+    data.extend((36 + size).to_le_bytes());
+    data.extend(b"WAVEfmt ");
+    // Plain numbers, one channel.
+    for number in [16, 1 | 1 << 16, RATE, RATE * 2, 2 | 16 << 16] {
+        data.extend(u32::to_le_bytes(number));
+    }
+    data.extend(b"data");
+    data.extend(size.to_le_bytes());
+    data.extend(samples);
+    Part::Audio(gristmill_plugin::Media { mime: "audio/wav".to_owned(), data })
 }
 
-/// A claimed picture is read: it costs tokens.
-fn image(bench: &Bench) -> Verdict {
-    let seeing = ask(&with(bench, picture()))?;
-    let blind = ask(&bench.request("What is this?", 8))?;
-    let told = |usage: &Option<Usage>| usage.as_ref().map(|usage| usage.prompt);
-    let (with, without) = (told(&seeing.usage), told(&blind.usage));
-    match (with, without) {
-        (Some(with), Some(without)) if with <= without => {
-            failed("the picture does not reach the model", format!("{with} and {without} tokens"))
+/// The same message without the part is answered, so a refusal is a refusal of the part.
+fn answers(bench: &Bench, request: &Request) -> Result<(), Stop> {
+    generates(bench)?;
+    match ask(request) {
+        Err(error) if error.code == "unsupported" => {
+            not_applicable(format!("refused without what is to be refused, too: {}", error.message))
         }
-        _ => Ok(format!("{with:?} tokens with it, {without:?} without")),
+        other => other.map(drop).map_err(Stop::from),
     }
 }
 
+fn no_image(bench: &Bench) -> Verdict {
+    answers(bench, &with(bench, None))?;
+    refused(ask(&with(bench, Some(picture(&PIXEL)))), "a picture")
+}
+
+/// A claimed picture is read: it costs tokens, and another picture makes another answer.
+fn image(bench: &Bench) -> Verdict {
+    perceived(bench, picture(&PIXEL), picture(&DARK), "picture")
+}
+
+/// The same of a sound.
+fn audio(bench: &Bench) -> Verdict {
+    perceived(bench, sound(400), sound(1000), "sound")
+}
+
+fn perceived(bench: &Bench, part: Part, other: Part, what: &'static str) -> Verdict {
+    let told = |answer: &Answer| answer.usage.as_ref().map(|usage| usage.prompt);
+    let seeing = with(bench, Some(part));
+    let (with_it, without) = (told(&ask(&seeing)?), told(&ask(&with(bench, None))?));
+    if let (Some(with), Some(without)) = (with_it, without)
+        && with <= without
+    {
+        let seen = format!("{with} and {without} tokens");
+        return failed(format!("the {what} does not reach the model"), seen);
+    }
+    reaches(bench, &seeing, &[(with(bench, Some(other)), what)])?;
+    Ok(format!("{with_it:?} tokens with it, {without:?} without; another {what}, another answer"))
+}
+
 fn no_audio(bench: &Bench) -> Verdict {
-    let sound = gristmill_plugin::Media { mime: "audio/wav".to_owned(), data: vec![0; 64] };
-    refused(ask(&with(bench, Part::Audio(sound))), "a sound")
+    answers(bench, &with(bench, None))?;
+    refused(ask(&with(bench, Some(sound(400)))), "a sound")
 }
 
 fn no_tools(bench: &Bench) -> Verdict {
-    generates(bench)?;
+    answers(bench, &bench.request("Call it.", 8))?;
     let parameters = r#"{"type":"object","properties":{}}"#;
     let request = bench.forced("Call it.", tool("it", parameters), 64);
     // A call that is cut by the limit is no call yet, and no text either.
-    let given = |answer: &Answer| !answer.calls.is_empty() || answer.text.is_empty();
+    let given = |answer: &Answer| {
+        !answer.calls.is_empty() || (answer.text.is_empty() && answer.finish == "length")
+    };
     refused_or_given(ask(&request), "a forced call", given)
 }
 
 fn no_schema(bench: &Bench) -> Verdict {
-    generates(bench)?;
     let mut request = bench.request("Answer in JSON.", 8);
+    answers(bench, &request)?;
     request.constraint = Some(Constraint::JsonSchema(r#"{"type":"boolean"}"#.to_owned()));
     refused(ask(&request), "a schema")
 }
 
 fn no_reasoning(bench: &Bench) -> Verdict {
-    generates(bench)?;
     let mut request = bench.request("Think.", 8);
+    answers(bench, &request)?;
     request.reasoning = Reasoning::On;
     refused_or_given(ask(&request), "thinking", |answer| !answer.reasoning.is_empty())
 }
 
 fn no_logprobs(bench: &Bench) -> Verdict {
-    generates(bench)?;
     let mut request = bench.request("Hello.", 4);
+    answers(bench, &request)?;
     request.logprobs = Some(2);
     let given = |answer: &Answer| !answer.tokens.is_empty();
     refused_or_given(ask(&request), "log probabilities", given)
@@ -144,6 +202,7 @@ fn no_ranks(bench: &Bench) -> Verdict {
 /// A constraint of a later contract is refused, not dropped.
 fn unknown_constraint(bench: &Bench) -> Verdict {
     let mut request = bench.request("Hello.", 8);
+    answers(bench, &request)?;
     request.constraint =
         Some(Constraint::Other(("x-unheard-of".to_owned(), "anything".to_owned())));
     match ask(&request) {

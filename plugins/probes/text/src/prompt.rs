@@ -1,8 +1,8 @@
-//! How a request becomes a prompt, seen through the count of its tokens: one beginning of text, a
-//! chat format, a system role.
+//! How a request becomes a prompt, seen through the count of its tokens and through what another
+//! prompt changes: one beginning of text, a chat format, a system role.
 
 use gristmill_plugin::{prelude::*, probe::serving};
-use probe_kit::{Bench, Standing, Stop, Verdict, ask::ask, failed, not_applicable};
+use probe_kit::{Bench, Standing, Stop, Verdict, ask::ask, failed, not_applicable, reach::reaches};
 
 /// How families spell the beginning of a text.
 const BOS: [&str; 5] = ["<s>", "<bos>", "<|begin_of_text|>", "<|startoftext|>", "<|endoftext|>"];
@@ -30,10 +30,12 @@ pub(crate) fn bos_once(bench: &Bench) -> Verdict {
     if counted == bare {
         return Ok(format!("{bare} tokens, none added"));
     }
+    let mut tried = false;
     for spelling in BOS {
         if serving::tokenize(&bench.model, spelling, true)?.len() != 1 {
             continue;
         }
+        tried = true;
         let spelled = count(&bench.plain(&format!("{spelling}{text}"), 1))? as usize;
         // One: the spelled one is the beginning. Two: it is another token of this model.
         if serving::tokenize(&bench.model, &format!("{spelling}{text}"), true)?.len() == counted
@@ -44,11 +46,16 @@ pub(crate) fn bos_once(bench: &Bench) -> Verdict {
             return failed("the beginning of text came twice", seen);
         }
     }
+    if !tried {
+        return not_applicable(
+            "one is added, and no spelling known here is one token of this model",
+        );
+    }
     Ok(format!("{bare} tokens, one added"))
 }
 
 fn chat(bench: &Bench, messages: &[(Role, &str)]) -> Request {
-    let mut request = bench.request("", 1);
+    let mut request = bench.request("", 8);
     let message = |(role, text): &(Role, &str)| Message::text(role.clone(), *text);
     request.prompt = Prompt::Chat(messages.iter().map(message).collect());
     request
@@ -82,7 +89,15 @@ pub(crate) fn template(bench: &Bench) -> Verdict {
             return failed("the message has no marks of a turn around it", seen);
         }
     }
-    Ok(format!("{one} tokens for one turn, {three} for three"))
+    let turns = |user: &str, assistant: &str| {
+        chat(bench, &[(Role::User, user), (Role::Assistant, assistant), (Role::User, "Go on.")])
+    };
+    let others = [
+        (turns("Good evening, my friend.", long), "user's turn"),
+        (turns("Hello.", "The river is cold and deep today."), "turn of the assistant"),
+    ];
+    reaches(bench, &turns("Hello.", long), &others)?;
+    Ok(format!("{one} tokens for one turn, {three} for three; other turns, another answer"))
 }
 
 /// The system's text reaches the model, whether the family has such a role or not.
@@ -94,5 +109,7 @@ pub(crate) fn system(bench: &Bench) -> Verdict {
     if longer < one + 5 {
         return failed("the system's text does not reach the model", format!("{one}, {longer}"));
     }
-    Ok(format!("{one} tokens with a short one, {longer} with a long one"))
+    let told = |system: &str| chat(bench, &[(Role::System, system), (Role::User, "Hello.")]);
+    reaches(bench, &told(long), &[(told("Be kind."), "text of the system")])?;
+    Ok(format!("{one} tokens with a short one, {longer} with a long one, and another answer"))
 }

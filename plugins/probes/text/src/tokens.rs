@@ -1,7 +1,11 @@
 //! Text to tokens and back, byte for byte, and the tokens of an answer against its text.
 
 use gristmill_plugin::{prelude::*, probe::serving};
-use probe_kit::{Bench, Stop, Verdict, ask::ask, failed, not_applicable, short};
+use probe_kit::{
+    Bench, Stop, Verdict,
+    ask::{Answer, ask},
+    failed, not_applicable, short,
+};
 
 const ASCII: [&str; 6] = [
     "a",
@@ -60,45 +64,73 @@ fn round_trip(bench: &Bench, text: &str) -> Result<usize, Stop> {
     Ok(tokens.len())
 }
 
-/// With `special` off, the spelling of a special token is ordinary text: user input cannot forge one.
+/// With `special` off, the spelling of a special token is ordinary text, alone and inside a text:
+/// user input cannot forge one.
 pub(crate) fn special(bench: &Bench) -> Verdict {
-    let mut forged = 0;
+    let mut forgeable = 0;
     for spelling in SPECIAL {
         let as_token = serving::tokenize(&bench.model, spelling, true)?;
-        let as_text = serving::tokenize(&bench.model, spelling, false)?;
-        if let ([token], true) = (&*as_token, as_text.len() < 2)
-            && as_text.first() == Some(token)
-        {
-            return failed("a special token out of plain text", format!("{spelling} is {token}"));
-        }
         round_trip(bench, spelling)?;
-        forged += usize::from(as_token.len() == 1);
+        let [token] = *as_token else { continue };
+        forgeable += 1;
+        for text in [spelling.to_owned(), format!("a {spelling} b")] {
+            if serving::tokenize(&bench.model, &text, false)?.contains(&token) {
+                let seen = format!("{spelling} is {token} in {text:?}");
+                return failed("a special token out of plain text", seen);
+            }
+        }
     }
-    Ok(format!("{forged} of {} spellings are special tokens here", SPECIAL.len()))
+    if forgeable == 0 {
+        return not_applicable("no spelling known here is one token of this model");
+    }
+    Ok(format!("{forgeable} of {} spellings are special tokens here", SPECIAL.len()))
 }
 
-/// No character of an answer is broken: the text is what its tokens' bytes say.
+/// No character of an answer is broken or lost: the text is what its tokens' bytes say. A model that
+/// writes none of several bytes is bound to some, where it can be.
 pub(crate) fn answer(bench: &Bench) -> Verdict {
     let pattern = "grün süß Straße 你好 🙂 é ".repeat(6);
     let mut request = bench.request(&pattern, 48);
     let with_bytes = bench.claims("logprobs");
     request.logprobs = with_bytes.then_some(0);
-    let answer = ask(&request)?;
-    let whole = format!("{}{}", answer.reasoning, answer.text);
-    if !whole.contains(char::REPLACEMENT_CHARACTER) {
-        return Ok(short(&whole));
+    let free = whole(&ask(&request)?);
+    if !bench.claims("structured_output") || !matches!(free, Err(Stop::NotApplicable(_))) {
+        return free;
     }
-    // A model can write bytes that are no character; then its tokens say so.
-    let bytes: Vec<u8> = answer.tokens.iter().flat_map(|token| token.bytes.clone()).collect();
-    if bytes.is_empty() {
+    let schema = r#"{"enum":["grün süß 你好 🙂 é"]}"#;
+    request.constraint = Some(Constraint::JsonSchema(schema.to_owned()));
+    match ask(&request) {
+        Err(error) if error.code == "unsupported" => free,
+        other => whole(&other?),
+    }
+}
+
+fn whole(answer: &Answer) -> Verdict {
+    let whole = format!("{}{}", answer.reasoning, answer.text);
+    let explained = spelled(&answer.tokens);
+    let count = |text: &str| text.matches(char::REPLACEMENT_CHARACTER).count();
+    let wide = |text: &str| {
+        text.chars().filter(|c| !c.is_ascii() && *c != char::REPLACEMENT_CHARACTER).count()
+    };
+    if count(&whole) > 0 && explained.is_empty() {
         return failed("a broken character, and no tokens that explain it", whole);
     }
-    let count = |text: &str| text.matches(char::REPLACEMENT_CHARACTER).count();
-    let explained = String::from_utf8_lossy(&bytes);
+    // A model can write bytes that are no character; then its tokens say so.
     if count(&whole) > count(&explained) {
         return failed("a character was broken on the way", format!("{whole:?} of {explained:?}"));
     }
-    Ok(format!("the model itself wrote {} bytes that are no character", count(&explained)))
+    // What ends an answer, and the marks around a thought, are tokens and no text.
+    let shown = answer.tokens.split_last().map_or_else(String::new, |(_, shown)| spelled(shown));
+    if answer.reasoning.is_empty() && wide(&whole) < wide(&shown) {
+        return failed("characters were lost on the way", format!("{whole:?} of {explained:?}"));
+    }
+    if wide(&whole) == 0 {
+        return not_applicable("the answer has no character of more than one byte");
+    }
+    match count(&explained) {
+        0 => Ok(short(&whole)),
+        wrote => Ok(format!("the model itself wrote {wrote} bytes that are no character")),
+    }
 }
 
 /// One log probability per token, none above 0, alternatives best first, and bytes that make the text.
@@ -110,33 +142,51 @@ pub(crate) fn logprobs(bench: &Bench) -> Verdict {
         return failed("log probabilities were asked for and none came", answer.text);
     }
     for token in &answer.tokens {
-        let ordered = token.alternatives.windows(2).all(|pair| match pair {
+        let others = &token.alternatives;
+        let ordered = others.windows(2).all(|pair| match pair {
             [(_, _, a), (_, _, b)] => a >= b,
             _ => true,
         });
-        if token.logprob > 1e-3 || token.alternatives.len() > 3 || !ordered {
-            let seen = format!("{} with {} others", token.logprob, token.alternatives.len());
-            return failed("expected at most 0, and at most 3 others, best first", seen);
+        let above = |logprob: f32| logprob > 1e-3;
+        let numbers = above(token.logprob) || others.iter().any(|(_, _, other)| above(*other));
+        if numbers || others.is_empty() || others.len() > 3 || !ordered {
+            let seen = format!("{} with {} others", token.logprob, others.len());
+            return failed("expected at most 0, and up to 3 others, best first", seen);
         }
     }
-    let bytes: Vec<u8> = answer.tokens.iter().flat_map(|token| token.bytes.clone()).collect();
-    let spelled = String::from_utf8_lossy(&bytes);
-    // What ends an answer is a token and no text; what is thought has marks around it.
-    if answer.reasoning.is_empty() && !spelled.starts_with(answer.text.trim()) {
-        let trimmed = spelled.trim_start();
-        if !trimmed.starts_with(answer.text.trim()) {
-            return failed(
-                "the tokens spell another text",
-                format!("{spelled:?} {:?}", answer.text),
-            );
-        }
+    if let Some(rest) = unspelled(&answer) {
+        return failed("the tokens spell another text", format!("{rest:?} {:?}", answer.text));
     }
     match answer.usage {
         Some(usage) if (usage.completion as usize) < answer.tokens.len() => {
             let seen = format!("{} tokens, {} counted", answer.tokens.len(), usage.completion);
             failed("more tokens than were counted", seen)
         }
-        _ if answer.tokens.is_empty() => not_applicable("no tokens"),
         _ => Ok(format!("{} tokens", answer.tokens.len())),
     }
+}
+
+/// What the tokens spell, where it is not the text. What ends an answer is a token and no text, and
+/// what is thought has marks around it.
+fn unspelled(answer: &Answer) -> Option<String> {
+    let (all, text) = (spelled(&answer.tokens), answer.text.trim());
+    if !answer.reasoning.is_empty() {
+        return (!all.contains(text)).then_some(all);
+    }
+    let unfinished = |letter: char| letter == char::REPLACEMENT_CHARACTER || letter.is_whitespace();
+    let same = |spelled: &str| {
+        let rest = spelled.trim_start().strip_prefix(text);
+        rest.is_some_and(|rest| rest.trim_matches(unfinished).is_empty())
+    };
+    let shown = match answer.tokens.split_last() {
+        Some((_, shown)) if answer.finish != "length" => spelled(shown),
+        _ => all.clone(),
+    };
+    (!same(&all) && !same(&shown)).then_some(all)
+}
+
+/// The text of the tokens' bytes.
+fn spelled(tokens: &[TokenInfo]) -> String {
+    let bytes: Vec<u8> = tokens.iter().flat_map(|token| token.bytes.clone()).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
 }

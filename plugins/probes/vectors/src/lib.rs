@@ -43,10 +43,13 @@ fn cosine(a: &[f32], b: &[f32]) -> f64 {
 /// Texts and vectors are in one order; a text has one vector, alone or among others.
 fn order(bench: &Bench) -> Verdict {
     let (river, grün) = ("a river in the mountains", "grün ist die Straße 你好");
-    let all = embed(bench, &[river, grün, river], None)?;
-    let [first, second, third] = *rows(&all, 3)? else { return not_applicable("no rows") };
+    // No turn, swap or sorting by length leaves these where they are.
+    let all = embed(bench, &[river, grün, river, "iron"], None)?;
+    let [first, second, third, last] = *rows(&all, 4)? else { return not_applicable("no rows") };
     let alone = embed(bench, &[grün], None)?;
     let [single] = *rows(&alone, 1)? else { return not_applicable("no rows") };
+    let iron = embed(bench, &["iron"], None)?;
+    let [lonely] = *rows(&iron, 1)? else { return not_applicable("no rows") };
     let (same, other) = (cosine(first, third), cosine(first, second));
     let seen = format!("same {same:.5}, other {other:.5}, alone {:.5}", cosine(second, single));
     if same < 0.999 {
@@ -55,19 +58,24 @@ fn order(bench: &Bench) -> Verdict {
     if other > 0.9999 {
         return failed("two texts have one vector", seen);
     }
-    if cosine(second, single) < 0.999 {
+    if cosine(second, single) < 0.999 || cosine(last, lonely) < 0.999 {
         return failed("a text has another vector among others than alone", seen);
     }
     if all.prompt_tokens != 0 && all.prompt_tokens <= alone.prompt_tokens {
-        return failed("three texts have no more tokens than one", seen);
+        return failed("four texts have no more tokens than one", seen);
     }
     Ok(seen)
 }
 
-/// Fewer dimensions are what was asked for, or refused by name.
+/// Fewer dimensions are the first ones, as many as asked for, or refused by name.
 fn dimensions(bench: &Bench) -> Verdict {
-    let whole = embed(bench, &["a river"], None)?.dim;
-    let half = (whole / 2).max(1);
+    let all = embed(bench, &["a river"], None)?;
+    let whole = all.dim;
+    let [full] = *rows(&all, 1)? else { return not_applicable("no rows") };
+    if whole < 2 {
+        return not_applicable("vectors of one dimension have nothing to cut");
+    }
+    let half = whole / 2;
     match embed(bench, &["a river"], Some(half)) {
         Ok(cut) if cut.dim == half => {
             let [row] = *rows(&cut, 1)? else { return not_applicable("no rows") };
@@ -75,6 +83,10 @@ fn dimensions(bench: &Bench) -> Verdict {
             let seen = format!("{whole}, cut to {half}, length {:.4}", sqrt(length));
             if (length - 1.0).abs() > 0.02 {
                 return failed("a cut vector is of length 1 again", seen);
+            }
+            let leading = full.get(..half as usize).unwrap_or_default();
+            if cosine(row, leading) < 0.999 {
+                return failed("expected the leading dimensions", seen);
             }
             Ok(seen)
         }
@@ -101,8 +113,10 @@ fn overflow(bench: &Bench) -> Verdict {
     }
 }
 
-fn rank(bench: &Bench, top_n: Option<u32>) -> Result<Vec<Ranked>, Stop> {
-    let documents = ["bread and butter", "a river in the mountains", "the river is deep", "iron"];
+const DOCUMENTS: [&str; 4] =
+    ["bread and butter", "a river in the mountains", "the river is deep", "iron"];
+
+fn rank(bench: &Bench, documents: [&str; 4], top_n: Option<u32>) -> Result<Vec<Ranked>, Stop> {
     let ranked = serving::rerank(&RerankRequest {
         model: bench.model.clone(),
         query: "a deep river".to_owned(),
@@ -124,16 +138,34 @@ fn rank(bench: &Bench, top_n: Option<u32>) -> Result<Vec<Ranked>, Stop> {
 }
 
 fn ranks(bench: &Bench) -> Verdict {
-    let ranked = rank(bench, None)?;
+    let ranked = rank(bench, DOCUMENTS, None)?;
     if ranked.len() != 4 {
         return failed("expected every document", format!("{} of 4", ranked.len()));
     }
-    Ok(format!("{:?}", ranked.iter().map(|one| one.index).collect::<Vec<_>>()))
+    let mut turned = DOCUMENTS;
+    turned.reverse();
+    let again = rank(bench, turned, None)?;
+    let seen = |ranked: &[Ranked]| {
+        format!("{:?}", ranked.iter().map(|one| (one.index, one.score)).collect::<Vec<_>>())
+    };
+    // A document's score is its own, wherever it stands.
+    let own = |one: &Ranked| {
+        let place = DOCUMENTS.len() as u32 - 1 - one.index;
+        again.iter().any(|two| two.index == place && (two.score - one.score).abs() < 0.02)
+    };
+    if !ranked.iter().all(own) {
+        let seen = format!("{}, turned {}", seen(&ranked), seen(&again));
+        return failed("another score in another place", seen);
+    }
+    if ranked.iter().zip(ranked.iter().skip(1)).all(|(one, two)| one.score == two.score) {
+        return failed("four unlike documents have one score", seen(&ranked));
+    }
+    Ok(seen(&ranked))
 }
 
 /// Only the best, and the same ones.
 fn top(bench: &Bench) -> Verdict {
-    let (all, best) = (rank(bench, None)?, rank(bench, Some(2))?);
+    let (all, best) = (rank(bench, DOCUMENTS, None)?, rank(bench, DOCUMENTS, Some(2))?);
     let index = |ranked: &[Ranked]| ranked.iter().take(2).map(|one| one.index).collect::<Vec<_>>();
     if best.len() != 2 || index(&all) != index(&best) {
         return failed("expected the best two", format!("{:?} of {:?}", index(&best), index(&all)));

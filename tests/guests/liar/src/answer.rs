@@ -48,10 +48,15 @@ fn start(job: &Job) -> u64 {
     let warm = sampling.temperature.is_some_and(|temperature| temperature > 0.0);
     let seed = match sampling.seed {
         Some(seed) if !job.lies("unseeded") => seed,
-        _ if warm || job.lies("moody") => random(),
+        _ if warm || job.lies("moody") || job.lies("routes-by-chance") => random(),
         _ => 0,
     };
-    hash(&prompt::rendered(job)) ^ seed
+    if job.lies("always-greedy") {
+        return hash(&prompt::read(job));
+    }
+    let speculates = job.request.max_tokens.is_none_or(|most| most > 3);
+    let drafted = u64::from(job.lies("drafts-another") && speculates);
+    hash(&prompt::read(job)) ^ seed ^ drafted
 }
 
 fn words(mut state: u64) -> impl Iterator<Item = &'static str> {
@@ -79,6 +84,9 @@ pub(crate) fn events(job: &Job, length: u32) -> Result<(Vec<Event>, Option<Vec<E
     let singly = match &*job.lie {
         "streams-another" => Some(draft(job, length, start(job) ^ 0x55)?),
         "streams-fewer" => Some(whole.iter().filter(|event| !of_a_call(event)).cloned().collect()),
+        "streams-past-stop" => Some(draft(&job.without_stops(), length, start(job))?),
+        "streams-no-ids" => Some(whole.iter().cloned().map(nameless).collect()),
+        "one-lump" => Some(lump(&whole)),
         _ => None,
     };
     Ok((whole, singly))
@@ -86,6 +94,28 @@ pub(crate) fn events(job: &Job, length: u32) -> Result<(Vec<Event>, Option<Vec<E
 
 fn of_a_call(event: &Event) -> bool {
     matches!(event, Event::ToolStart(_) | Event::ToolArguments(_) | Event::ToolEnd(_))
+}
+
+fn nameless(event: Event) -> Event {
+    match event {
+        Event::ToolStart(start) => Event::ToolStart(ToolStart { id: String::new(), ..start }),
+        other => other,
+    }
+}
+
+/// All text in the place of the first.
+fn lump(events: &[Event]) -> Vec<Event> {
+    let text = |event: &Event| match event {
+        Event::Text(text) => Some(text.clone()),
+        _ => None,
+    };
+    let all: String = events.iter().filter_map(text).collect();
+    let mut others: Vec<Event> =
+        events.iter().filter(|event| text(event).is_none()).cloned().collect();
+    if let Some(place) = events.iter().position(|event| text(event).is_some()) {
+        others.insert(place, Event::Text(all));
+    }
+    others
 }
 
 fn draft(job: &Job, length: u32, state: u64) -> Result<Vec<Event>, Error> {
@@ -107,11 +137,16 @@ fn draft(job: &Job, length: u32, state: u64) -> Result<Vec<Event>, Error> {
     } else {
         draft.events.push(Event::Other(("model".into(), request.model.clone())));
     }
+    if job.lies("names-two-models") {
+        draft.events.push(Event::Other(("model".into(), "another".into())));
+    }
     let calls = if modest { Vec::new() } else { called(job) };
     if !modest {
         draft.think();
     }
-    if !calls.is_empty() && !job.lies("never-calls") {
+    if job.lies("mute") || (job.lies("modest-says-nothing") && !request.tools.is_empty()) {
+        // Nothing.
+    } else if !calls.is_empty() && !job.lies("never-calls") && !job.lies("rambles") {
         draft.call(&calls);
     } else if let Some(text) = bound {
         draft.say(&text);
@@ -138,14 +173,19 @@ fn bound(job: &Job, constraint: &Constraint) -> Result<Option<String>, Error> {
         Constraint::Grammar(_) => return Err(error("unsupported", "no grammars")),
         Constraint::Other(_) => return Ok(None),
     };
-    Ok(Some(text).filter(|_| !job.lies("unbound")))
+    let text = match &*job.lie {
+        "loses-emoji" => text.replace('🙂', "?"),
+        "ascii" => text.chars().filter(char::is_ascii).collect(),
+        _ => text,
+    };
+    Ok(Some(text).filter(|_| !job.lies("unbound") && !job.lies("rambles")))
 }
 
 /// The tools that are called.
 fn called(job: &Job) -> Vec<&Tool> {
     let Request { tools, tool_choice, parallel_tool_calls, .. } = &job.request;
     let parallel = *parallel_tool_calls == Some(true) || job.lies("always-parallel");
-    let most = if parallel { tools.len() } else { 1 };
+    let most = if parallel && !job.lies("one-call") { tools.len() } else { 1 };
     match tool_choice {
         ToolChoice::None if job.lies("calls-anyway") => tools.iter().take(1).collect(),
         ToolChoice::None | ToolChoice::Auto => Vec::new(),
@@ -157,6 +197,9 @@ fn called(job: &Job) -> Vec<&Tool> {
 impl Draft<'_> {
     fn think(&mut self) {
         let on = matches!(self.job.request.reasoning, Reasoning::On | Reasoning::Effort(_));
+        if self.job.lies("never-thinks") || self.job.lies("mute") {
+            return;
+        }
         if on && self.job.lies("leaks-thought") {
             self.events.push(Event::Text("<think>hm</think>".into()));
         } else if on || (self.job.lies("thinks-anyway") && self.job.request.tools.is_empty()) {
@@ -179,8 +222,19 @@ impl Draft<'_> {
         let job = self.job;
         let most = job.request.max_tokens.filter(|_| !job.lies("ignores-max"));
         let most = most.map_or(usize::MAX, |most| most.saturating_sub(self.thought) as usize);
-        let words: Vec<&str> = words(state).take(LONG.min(most)).collect();
-        if words.len() < LONG && !job.lies("stops-for-no-reason") {
+        let forced = !job.request.tools.is_empty() || job.request.constraint.is_some();
+        let long = if job.lies("rambles") && forced { 1000 } else { LONG };
+        let words: Vec<&str> = words(state).take(long.min(most)).collect();
+        let words: Vec<&str> = match job.lies("ascii") {
+            true => words.into_iter().filter(|word| word.is_ascii()).collect(),
+            false => words,
+        };
+        let on = matches!(job.request.reasoning, Reasoning::On | Reasoning::Effort(_));
+        if on && job.lies("all-thought") {
+            self.events.push(Event::Reasoning(words.concat()));
+            return;
+        }
+        if words.len() < long && !job.lies("stops-for-no-reason") {
             self.finish.reason = "length".into();
         }
         let text: String = words.concat();
@@ -214,7 +268,12 @@ impl Draft<'_> {
             let cut: String =
                 word.chars().map(|c| if c.is_ascii() { c } else { '\u{fffd}' }).collect();
             self.events.push(Event::Text(cut));
-        } else {
+        } else if self.job.lies("drops-wide") {
+            self.events.push(Event::Text(word.chars().filter(char::is_ascii).collect()));
+        } else if !self.job.lies("loses-tail")
+            || self.job.request.logprobs.is_none()
+            || self.written < 5
+        {
             self.events.push(Event::Text(word.into()));
         }
         let modest = self.job.lie.starts_with("modest");
@@ -230,7 +289,10 @@ impl Draft<'_> {
                 id: 1,
                 bytes: word.as_bytes().to_vec(),
                 logprob: if rising { 2.0 } else { -0.5 },
-                alternatives: (0..count).map(other).collect(),
+                alternatives: match self.job.lies("no-others") {
+                    true => Vec::new(),
+                    false => (0..count).map(other).collect(),
+                },
             }]));
         }
     }
@@ -238,26 +300,41 @@ impl Draft<'_> {
     fn call(&mut self, tools: &[&Tool]) {
         let job = self.job;
         self.finish.reason = "tool-calls".into();
-        for (index, tool) in (0..).zip(tools) {
+        let made = |tool: &&Tool| {
+            let schema = serde_json::from_str(&tool.parameters).unwrap_or_default();
+            made::value(&schema).unwrap_or_default()
+        };
+        let mut values: Vec<Value> = tools.iter().map(made).collect();
+        if job.lies("swaps-arguments") {
+            values.reverse();
+        }
+        for ((index, tool), value) in (0..).zip(tools).zip(values) {
             let id = match &*job.lie {
                 "no-ids" => String::new(),
                 "same-ids" => "call".into(),
+                "reuses-ids" if prompt::first_id(job).is_some() => {
+                    prompt::first_id(job).unwrap_or_default()
+                }
                 _ => format!("{}_{index}", job.request.id),
             };
-            let schema = serde_json::from_str(&tool.parameters).unwrap_or_default();
-            let value = made::value(&schema).unwrap_or_default();
             let arguments = match &*job.lie {
                 "stringly" => made::stringly(&value).to_string(),
                 "translates" => value.to_string().replace("grün", "green"),
-                "no-arguments" => String::new(),
+                "no-arguments" | "unbound-wordless" => String::new(),
+                "drops-falsy" => made::without_falsy(&value).to_string(),
+                "rounds" => value.to_string().replace("123456789012345", "123456788103168"),
                 _ => value.to_string(),
             };
             if job.lies("calls-in-text") {
                 self.say(&arguments);
             }
+            if job.lies("spaces-calls-out") {
+                self.say(&arguments.replace(':', " : "));
+            }
             self.events.push(Event::ToolStart(ToolStart { index, id, name: tool.name.clone() }));
             let pieces: Vec<String> = match &*job.lie {
                 "one-piece" => vec![arguments],
+                "empty-pieces" => vec![String::new(), arguments, String::new()],
                 _ => arguments.chars().map(String::from).collect(),
             };
             self.written += pieces.len() as u32;
@@ -279,12 +356,28 @@ impl Draft<'_> {
         if job.lies("miscounts") {
             usage.cached = length + 1;
         }
+        if job.lies("counts-one") {
+            usage.completion = 1;
+        }
+        if job.lies("thinks-in-secret") {
+            usage.reasoning = 1;
+        }
         let accepted = if job.lies("over-accepts") { 5 } else { 1 };
         usage.extras = vec![
             ("drafted".into(), "4".into()),
             ("accepted".into(), accepted.min(self.written + 4).to_string()),
         ];
-        self.events.push(Event::Usage(usage));
+        match &*job.lie {
+            "half-told" => usage.extras.truncate(1),
+            "drafts-nothing" => {
+                usage.extras =
+                    vec![("drafted".into(), "0".into()), ("accepted".into(), "0".into())];
+            }
+            _ => {}
+        }
+        if !job.lies("tells-nothing") {
+            self.events.push(Event::Usage(usage));
+        }
         let (prefill, decode) = if job.lies("slow-clock") { (90_000_000, 1) } else { (1, 1) };
         self.events.push(Event::Timings(Timings {
             queue: 0,

@@ -1,6 +1,7 @@
-//! A back-end whose models lie, each in the one way it is called after. `honest` and `modest` do
-//! not: the first does all it claims, the second claims nearly nothing and refuses the rest. The
-//! conformance suite has a check that fails for every lie.
+//! A back-end whose models lie, each in the one way it is called after. `honest`, `perceptive` and
+//! `modest` do not: the first does all it claims, the second also sees, hears and has experts, the last
+//! claims nearly nothing and refuses the rest. The conformance suite has a check that fails for every
+//! lie, and is not fooled by those that only hide what it looks for ([`HIDE`]).
 //!
 //! Its language model is arithmetic: words by a hash of the prompt. One token is one letter of a
 //! prompt and one word of an answer.
@@ -27,7 +28,7 @@ use gristmill::contract::{
 const CONTEXT: u32 = 1024;
 
 /// Every way to lie; the models' names.
-const LIES: [&str; 52] = [
+const LIES: &[&str] = &[
     "truncates",
     "reads-half",
     "no-ids",
@@ -80,7 +81,61 @@ const LIES: [&str; 52] = [
     "more-active",
     "foreign-format",
     "over-accepts",
+    "counts-unread",
+    "reads-tail",
+    "drops-wide",
+    "loses-tail",
+    "no-others",
+    "forges-inside",
+    "never-thinks",
+    "all-thought",
+    "thinks-in-secret",
+    "streams-past-stop",
+    "one-lump",
+    "counts-one",
+    "will-not-force",
+    "rambles",
+    "drops-falsy",
+    "rounds",
+    "unbound-wordless",
+    "reuses-ids",
+    "swaps-arguments",
+    "streams-no-ids",
+    "empty-pieces",
+    "spaces-calls-out",
+    "refuses-schemas",
+    "loses-emoji",
+    "reverses",
+    "other-dimensions",
+    "ranks-by-place",
+    "one-score",
+    "prefixes",
+    "names-two-models",
+    "glances",
+    "deaf",
+    "dense-with-active",
+    "numberless",
+    "one-expert",
+    "routes-by-chance",
+    "drafts-another",
+    "half-told",
+    "modest-says-nothing",
 ];
+
+/// What leaves a check with nothing to see; no lie, and no reason to pass.
+const HIDE: &[&str] = &[
+    "mute",
+    "always-greedy",
+    "ascii",
+    "tells-nothing",
+    "one-call",
+    "drafts-nothing",
+    "refuses-all",
+    "no-specials",
+];
+
+/// Models that do not lie.
+const HONEST: &[&str] = &["honest", "modest", "perceptive"];
 
 struct Liar;
 
@@ -94,6 +149,12 @@ impl Job {
     fn lies(&self, lie: &str) -> bool {
         self.lie == lie
     }
+
+    fn without_stops(&self) -> Self {
+        let mut request = self.request.clone();
+        request.stop.clear();
+        Self { request, lie: self.lie.clone() }
+    }
 }
 
 fn error(code: &str, message: &str) -> Error {
@@ -101,7 +162,8 @@ fn error(code: &str, message: &str) -> Error {
 }
 
 fn known(model: &str) -> Result<(), Error> {
-    if model == "honest" || model == "modest" || LIES.contains(&model) {
+    let all = [HONEST, LIES, HIDE];
+    if all.iter().any(|models| models.contains(&model)) || model.starts_with("prefixes") {
         return Ok(());
     }
     Err(error("not-found", &format!("no model {model}")))
@@ -117,12 +179,16 @@ fn no(name: &str) -> Claim {
 }
 
 /// What `modest` models deny and others claim.
-const MORE: [&str; 10] = [
+const MORE: [&str; 14] = [
     "tools.calling",
+    "tools.required",
     "tools.streaming",
     "tools.parallel",
     "streaming.tool_arguments",
     "structured_output",
+    "structured.json-object",
+    "structured.json-schema",
+    "structured.regex",
     "reasoning.control",
     "streaming.reasoning",
     "logprobs",
@@ -136,23 +202,43 @@ fn info(id: &str) -> ModelInfo {
     let mut claims: Vec<Claim> =
         ["inference.text", "inference.chat", "streaming.content", "tokenize"].map(yes).into();
     let modest = id.starts_with("modest");
-    claims.extend(MORE.map(|name| if modest { no(name) } else { yes(name) }));
+    let denied =
+        |name: &str| modest || (id == "unbound-wordless" && name.starts_with("structured"));
+    claims.extend(MORE.map(|name| if denied(name) { no(name) } else { yes(name) }));
+    let sees = matches!(id, "blind" | "glances" | "perceptive");
+    let hears = matches!(id, "deaf" | "perceptive");
+    let multimodal = |name, has| if has { yes(name) } else { no(name) };
+    claims.push(multimodal("multimodal.vision", sees));
+    claims.push(multimodal("multimodal.audio", hears));
     claims.push(match id {
-        "blind" => yes("multimodal.vision"),
-        _ => no("multimodal.vision"),
+        "numberless" => yes("context.native_max"),
+        _ => valued("context.native_max", &CONTEXT.to_string()),
     });
-    claims.push(no("multimodal.audio"));
-    claims.push(valued("context.native_max", &CONTEXT.to_string()));
-    if matches!(id, "more-active" | "both-kinds") {
+    let mixed = matches!(
+        id,
+        "more-active" | "both-kinds" | "one-expert" | "routes-by-chance" | "perceptive"
+    );
+    if mixed {
         claims.push(yes("architecture.moe"));
-        claims.push(valued("moe.total_experts", "8"));
-        claims.push(valued("moe.active_experts", if id == "more-active" { "9" } else { "2" }));
+        claims.push(valued("moe.total_experts", if id == "one-expert" { "1" } else { "8" }));
     }
-    if id != "more-active" {
+    if mixed || id == "dense-with-active" {
+        let active = match id {
+            "more-active" => "9",
+            "one-expert" => "1",
+            _ => "2",
+        };
+        claims.push(valued("moe.active_experts", active));
+    }
+    if !mixed || id == "both-kinds" {
         claims.push(yes("architecture.dense"));
     }
-    claims.push(valued("quantization.formats", "F16 Q4_K"));
-    if id == "over-accepts" || id == "honest" {
+    let quantization = if id == "foreign-format" { "IQ1_S" } else { "Q4_K_M" };
+    // Its own word on formats; the back-end's is what counts.
+    claims.push(valued("quantization.formats", quantization));
+    let drafts =
+        ["over-accepts", "honest", "drafts-another", "half-told", "drafts-nothing"].contains(&id);
+    if drafts {
         claims.push(yes("speculative.draft_model"));
     }
     ModelInfo {
@@ -163,7 +249,7 @@ fn info(id: &str) -> ModelInfo {
             _ => format!("sha256:{}", "ab".repeat(32)),
         }),
         family: Some("made-up".into()),
-        quantization: Some(if id == "foreign-format" { "IQ1_S" } else { "Q4_K_M" }.into()),
+        quantization: Some(quantization.into()),
         parameters: None,
         size_bytes: None,
         context_native: Some(if id == "two-contexts" { CONTEXT * 2 } else { CONTEXT }),
@@ -180,12 +266,22 @@ fn refuse(job: &Job) -> Result<(), Error> {
         Prompt::Chat(messages) => messages.iter().flat_map(|m| &m.content).collect(),
         _ => Vec::new(),
     };
+    if job.lies("refuses-all") {
+        return unsupported("anything");
+    }
     let takes_all = job.lies("modest-takes-all");
-    if !takes_all && !job.lies("blind") && parts().iter().any(|p| matches!(p, Part::Image(_))) {
+    let sees = takes_all || matches!(&*job.lie, "blind" | "glances" | "perceptive");
+    if !sees && parts().iter().any(|part| matches!(part, Part::Image(_))) {
         return unsupported("an image");
     }
-    if !takes_all && parts().iter().any(|part| matches!(part, Part::Audio(_))) {
+    let hears = takes_all || matches!(&*job.lie, "deaf" | "perceptive");
+    if !hears && parts().iter().any(|part| matches!(part, Part::Audio(_))) {
         return unsupported("a sound");
+    }
+    if let Prompt::Tokens(tokens) = &request.prompt
+        && tokens.contains(&u32::MAX)
+    {
+        return Err(error("invalid-request", "a token outside the vocabulary"));
     }
     if let Some(Constraint::Other((kind, _))) = &request.constraint
         && !job.lies("any-constraint")
@@ -193,13 +289,20 @@ fn refuse(job: &Job) -> Result<(), Error> {
     {
         return unsupported(kind);
     }
-    if job.lie != "modest" {
-        return Ok(());
-    }
-    if request.constraint.is_some() {
+    let bindless = matches!(&*job.lie, "refuses-schemas" | "unbound-wordless");
+    let modest = job.lie.starts_with("modest") && !takes_all;
+    if (bindless || modest) && request.constraint.is_some() {
         return unsupported("a constraint");
     }
-    if !request.tools.is_empty() && !matches!(request.tool_choice, ToolChoice::None) {
+    let forced = matches!(request.tool_choice, ToolChoice::Required | ToolChoice::Named(_));
+    if forced && job.lies("will-not-force") {
+        return unsupported("forcing a call");
+    }
+    if !modest {
+        return Ok(());
+    }
+    let called = !request.tools.is_empty() && !matches!(request.tool_choice, ToolChoice::None);
+    if called && !job.lies("modest-says-nothing") {
         return unsupported("a tool");
     }
     if matches!(request.reasoning, Reasoning::On | Reasoning::Effort(_)) {
@@ -242,13 +345,16 @@ impl serving::Guest for Liar {
             kind: "liar".into(),
             version: "0.1.0".into(),
             execution: "library".into(),
-            claims: vec![claim("placement.cpu", Support::Supported, None)],
+            claims: vec![
+                claim("placement.cpu", Support::Supported, None),
+                claim("quantization.formats", Support::Supported, Some("F16 Q4_K".into())),
+            ],
             extras: Extras::new(),
         }
     }
 
     fn models() -> Result<Vec<ModelInfo>, Error> {
-        Ok(["honest", "modest"].iter().chain(&LIES).map(|id| info(id)).collect())
+        Ok([HONEST, LIES, HIDE].concat().into_iter().map(info).collect())
     }
 
     fn generate(request: Request) -> Result<serving::Generation, Error> {

@@ -31,6 +31,24 @@ pub(crate) fn value(schema: &Value) -> Option<Value> {
     }
 }
 
+/// The same without what a careless "if it is there" takes for nothing.
+pub(crate) fn without_falsy(value: &Value) -> Value {
+    let kept = |value: &Value| match value {
+        Value::Bool(yes) => *yes,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::String(text) => !text.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(members) => !members.is_empty(),
+        Value::Null => true,
+    };
+    match value {
+        Value::Object(object) => {
+            Value::Object(object.clone().into_iter().filter(|(_, member)| kept(member)).collect())
+        }
+        other => other.clone(),
+    }
+}
+
 /// The same with every value in it a string, as a careless template makes it.
 pub(crate) fn stringly(value: &Value) -> Value {
     match value {

@@ -17,7 +17,9 @@ pub(crate) fn tokenize(model: &str, text: &str, special: bool) -> Vec<u32> {
     let mut tokens = Vec::new();
     let mut rest = &*letters;
     while let Some(letter) = rest.chars().next() {
-        let marked = rest.strip_prefix("<s>").filter(|_| special || model == "forges");
+        let inside = model == "forges-inside" && !tokens.is_empty();
+        let known = (special || model == "forges" || inside) && model != "no-specials";
+        let marked = rest.strip_prefix("<s>").filter(|_| known);
         (rest, tokens) = match marked {
             Some(after) => (after, [tokens, vec![BOS]].concat()),
             None => (&rest[letter.len_utf8()..], [tokens, vec![letter.into()]].concat()),
@@ -34,11 +36,19 @@ pub(crate) fn detokenize(tokens: &[u32]) -> Vec<u8> {
     tokens.iter().map(spelled).collect::<String>().into_bytes()
 }
 
-fn text(message: &Message) -> String {
+/// What is seen and heard is spelled as a checksum of its bytes; who does not look sees them all alike.
+fn text(job: &Job, message: &Message) -> String {
     let mut text = String::new();
     for part in &message.content {
-        if let Part::Text(more) = part {
-            text.push_str(more);
+        match part {
+            Part::Text(more) => text.push_str(more),
+            Part::Image(media) | Part::Audio(media) if !job.lies("blind") => {
+                let mix = |sum: u32, byte: &u8| (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
+                let sum = media.data.iter().fold(0x811c_9dc5, mix);
+                let unread = job.lies("glances") || job.lies("deaf");
+                text.push_str(&format!("[{:08x}]", if unread { 0 } else { sum }));
+            }
+            _ => {}
         }
     }
     for call in &message.tool_calls {
@@ -61,9 +71,28 @@ pub(crate) fn rendered(job: &Job) -> String {
                 _ => !job.lies("forgets-turns") || *place == last,
             };
             let turns = messages.iter().enumerate().filter(read);
-            turns.map(|(_, message)| format!("[{}]\n", text(message))).collect()
+            turns.map(|(_, message)| format!("[{}]\n", text(job, message))).collect()
         }
     }
+}
+
+/// What of the prompt the answer depends on; all of it, but for two lies.
+pub(crate) fn read(job: &Job) -> String {
+    let all = rendered(job);
+    match &*job.lie {
+        "counts-unread" => all.lines().last().unwrap_or_default().to_owned(),
+        "reads-tail" => {
+            let skipped = all.chars().count().saturating_sub(CONTEXT as usize / 2);
+            all.chars().skip(skipped).collect()
+        }
+        _ => all,
+    }
+}
+
+/// The id of the first call in the conversation.
+pub(crate) fn first_id(job: &Job) -> Option<String> {
+    let Prompt::Chat(messages) = &job.request.prompt else { return None };
+    messages.iter().flat_map(|message| &message.tool_calls).map(|call| call.id.clone()).next()
 }
 
 /// Tokens of the prompt, the beginning included, where they fit.

@@ -5,6 +5,16 @@ use crate::{
     gristmill::contract::types::{EmbedRequest, Embeddings, Error, Ranked, RerankRequest},
 };
 
+/// Dimensions of a vector.
+const WIDTH: u32 = 16;
+
+/// The leading dimensions, of length 1 again.
+fn cut(vector: &[f32], dim: u32) -> Vec<f32> {
+    let kept = &vector[..dim as usize];
+    let length = kept.iter().map(|x| x * x).sum::<f32>().sqrt().max(1e-9);
+    kept.iter().map(|x| x / length).collect()
+}
+
 fn vector(text: &str, dim: u32) -> Vec<f32> {
     let mut sum = vec![0.0_f32; dim as usize];
     for (place, letter) in text.chars().enumerate() {
@@ -16,12 +26,12 @@ fn vector(text: &str, dim: u32) -> Vec<f32> {
 
 pub(crate) fn embed(request: &EmbedRequest) -> Result<Embeddings, Error> {
     let lie = &*request.model;
-    if lie == "modest" {
+    if lie.starts_with("modest") && lie != "modest-takes-all" {
         return Err(error("unsupported", "no embeddings"));
     }
-    let mut dim = request.dimensions.unwrap_or(16);
+    let mut dim = request.dimensions.unwrap_or(WIDTH).clamp(1, WIDTH);
     if lie == "too-long" {
-        dim = 16;
+        dim = WIDTH;
     }
     let mut data = Vec::new();
     let mut prompt_tokens = 0;
@@ -31,16 +41,23 @@ pub(crate) fn embed(request: &EmbedRequest) -> Result<Embeddings, Error> {
             return Err(error("context-overflow", &format!("{length} tokens, {CONTEXT} fit")));
         }
         prompt_tokens += length.min(CONTEXT);
-        data.push(vector(input, dim));
+        data.push(match lie {
+            "other-dimensions" => vector(input, dim),
+            _ => cut(&vector(input, WIDTH), dim),
+        });
     }
     if lie == "shuffles" {
         data.rotate_left(1);
+    }
+    if lie == "reverses" {
+        data.reverse();
     }
     Ok(Embeddings { dim, rows: data.len() as u32, data: data.concat(), prompt_tokens })
 }
 
 pub(crate) fn rerank(request: &RerankRequest) -> Result<Vec<Ranked>, Error> {
-    if request.model == "modest" {
+    let lie = &*request.model;
+    if lie.starts_with("modest") && lie != "modest-takes-all" {
         return Err(error("unsupported", "no ranks"));
     }
     let words: Vec<&str> = request.query.split(' ').collect();
@@ -51,6 +68,13 @@ pub(crate) fn rerank(request: &RerankRequest) -> Result<Vec<Ranked>, Error> {
     let documents = request.documents.iter().zip(0..);
     let mut ranked: Vec<Ranked> =
         documents.map(|(text, index)| Ranked { index, score: score(text) }).collect();
+    for one in &mut ranked {
+        match lie {
+            "ranks-by-place" => one.score = 1.0 / (1.0 + one.index as f32),
+            "one-score" => one.score = 0.5,
+            _ => {}
+        }
+    }
     ranked.sort_by(|a, b| b.score.total_cmp(&a.score));
     if request.model == "worst-first" {
         ranked.reverse();
