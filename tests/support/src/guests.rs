@@ -13,8 +13,8 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
-/// The bytes of the guest with this name: `hostile`, `describe`, `family`, `probe`, `liar`, `teller`,
-/// `teller_next` or `teller_worse`.
+/// The bytes of the guest with this name: `hostile`, `describe`, `family`, `probe`, `liar`, `liar_slower`,
+/// `liar_worse`, `teller`, `teller_next` or `teller_worse`.
 ///
 /// # Errors
 /// When the guests cannot be built, or there is none of that name.

@@ -378,7 +378,11 @@ impl Draft<'_> {
         if !job.lies("tells-nothing") {
             self.events.push(Event::Usage(usage));
         }
-        let (prefill, decode) = if job.lies("slow-clock") { (90_000_000, 1) } else { (1, 1) };
+        let (prefill, decode) = match env!("CARGO_PKG_NAME") {
+            "liar-slower" => (2, 2),
+            _ if job.lies("slow-clock") => (90_000_000, 1),
+            _ => (1, 1),
+        };
         self.events.push(Event::Timings(Timings {
             queue: 0,
             load: 0,

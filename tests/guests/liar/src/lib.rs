@@ -359,7 +359,11 @@ impl serving::Guest for Liar {
 
     fn generate(request: Request) -> Result<serving::Generation, Error> {
         known(&request.model)?;
-        let lie = request.model.clone();
+        // Its worse sister says nothing of it, and leaves the ids out in every model.
+        let lie = match env!("CARGO_PKG_NAME") {
+            "liar-worse" => "no-ids".to_owned(),
+            _ => request.model.clone(),
+        };
         let job = Job { request, lie };
         refuse(&job)?;
         let length = prompt::length(&job)?;
