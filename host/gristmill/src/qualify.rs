@@ -252,7 +252,7 @@ struct Sample {
 async fn ask(router: &Router, model: &str, round: u32) -> Result<Sample> {
     let plan = router.resolve(model).await?;
     let line = format!("{round} sheep went over the bridge to the mill, and each carried a sack. ");
-    let text = format!("{}Write a long story about them.", line.repeat(16));
+    let text = format!("{}Write a long story about them.", line.repeat(12));
     let prompt = Prompt::Chat(vec![Message::text(Role::User, text)]);
     let mut request = Request::new("qualify", plan.provenance().model, prompt);
     request.sampling.temperature = Some(0.0);
