@@ -111,10 +111,19 @@ impl Model for Handle {
             if yes { Claim::supported(name) } else { no(name, "not-offered", detail.to_owned()) }
         };
         let encodes = core.encodes();
-        let tools = core.dialect.tools.as_ref().is_some_and(|tools| Calls::knows(&tools.shape));
+        let shape = core.dialect.tools.as_ref().map(|tools| tools.shape.as_str());
+        let tools = shape.is_some_and(Calls::knows);
+        let forced = shape.is_some_and(Calls::binds);
         let valued =
             |name: &str, value: String| Claim { value: Some(value), ..Claim::supported(name) };
-        let unnamed = "the family does not say how tools are called";
+        let unread = shape.map_or_else(
+            || "the family does not say how tools are called".to_owned(),
+            |shape| format!("tool calls of shape `{shape}` are not read by this engine"),
+        );
+        let unforced = match shape {
+            Some(shape) if tools => format!("tool calls of shape `{shape}` cannot be forced"),
+            _ => unread.clone(),
+        };
         let moe = core.plan.program.steps.iter().any(|step| matches!(step.op, Op::Moe(_)));
         let reasons = core.dialect.reasoning.is_some();
         let vectors = "this model makes embeddings";
@@ -126,14 +135,14 @@ impl Model for Handle {
             either("architecture.moe", moe, "no mixture of experts"),
             Claim::supported("embeddings"),
             no("reranking", "not-offered", "this model does not rank".to_owned()),
-            either("tools.calling", tools, unnamed),
-            either("tools.streaming", tools, unnamed),
-            either("tools.parallel", tools, unnamed),
-            either("streaming.tool_arguments", tools, unnamed),
+            either("tools.calling", tools, &unread),
+            either("tools.streaming", tools, &unread),
+            either("tools.parallel", tools, &unread),
+            either("streaming.tool_arguments", tools, &unread),
             either("reasoning.control", reasons, "the model does not reason"),
             either("streaming.reasoning", reasons, "the model does not reason"),
             Claim::supported("streaming.content"),
-            either("tools.required", tools, unnamed),
+            either("tools.required", forced, &unforced),
             either("structured_output", !encodes, vectors),
             either("structured.json-object", !encodes, vectors),
             either("structured.json-schema", !encodes, vectors),

@@ -11,7 +11,7 @@ use gristmill_models::{ChatTemplate, template::fold_system};
 use crate::{
     core::{Core, hex},
     sampler::Settings,
-    text::{Calls, Reading},
+    text::{Calls, Offer, Reading},
 };
 use sha2::{Digest, Sha256};
 
@@ -111,7 +111,8 @@ pub(crate) fn reading(core: &Core, request: &Request, prompt: &str) -> Result<Re
         ends: core.end_texts.clone(),
         reasoning,
         tools,
-        names: request.tools.iter().map(|tool| tool.name.clone()).collect(),
+        offers: request.tools.iter().map(|tool| Offer::new(&tool.name, &tool.parameters)).collect(),
+        channels: Reading::on_channels(&core.dialect),
         parallel: request.parallel_tool_calls.unwrap_or(true),
         id: format!("call_{}_", hex(Sha256::digest(&request.id).get(..6).unwrap_or_default())),
     })

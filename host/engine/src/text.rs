@@ -2,12 +2,14 @@
 //!
 //! Bytes go through four stages, each of which holds back only what it cannot yet decide:
 //! [`Utf8`] (an unfinished character), [`Stops`] (the longest suffix that could begin a stop
-//! string), reasoning spans and tool calls (the longest suffix that could begin a mark). The text
-//! that comes out does not depend on how the bytes were cut into tokens.
+//! string), reasoning spans and tool calls (the longest suffix that could begin a mark). Where a
+//! family's answers are messages on channels, [`Channels`] stands in the place of the spans. The
+//! text that comes out does not depend on how the bytes were cut into tokens.
 //!
 //! Stop strings are looked for in everything the model writes, reasoning and calls included.
 
 mod calls;
+mod channels;
 mod marks;
 mod spans;
 mod stops;
@@ -18,10 +20,12 @@ use gristmill_core::{
     program::{Dialect, Span, ToolFormat},
 };
 
-pub use calls::Calls;
+pub(crate) use calls::HARMONY;
+pub use calls::{Calls, Offer};
 pub use stops::Stops;
 pub use utf8::Utf8;
 
+use channels::Channels;
 use spans::{Piece, Spans};
 
 /// What an answer's text is made into.
@@ -30,6 +34,7 @@ pub struct Assembler {
     utf8: Utf8,
     stops: Stops,
     spans: Option<Spans>,
+    channels: Option<Channels>,
     calls: Option<Calls>,
     stopped: Option<String>,
     /// The answer is cut, not finished.
@@ -47,8 +52,10 @@ pub struct Reading {
     pub reasoning: Option<Span>,
     /// How calls are marked, if any may be made.
     pub tools: Option<ToolFormat>,
-    /// Names that may be called.
-    pub names: Vec<String>,
+    /// Tools that may be called.
+    pub offers: Vec<Offer>,
+    /// Whether the answer is messages on channels.
+    pub channels: bool,
     /// Whether more than one call may be made.
     pub parallel: bool,
     /// Beginning of the calls' ids.
@@ -62,7 +69,14 @@ impl Reading {
         let spans = dialect.reasoning.iter().flat_map(|span| [&span.open, &span.close]);
         let tools = dialect.tools.iter().flat_map(|tools| [&tools.open, &tools.close]);
         let text = text.trim();
-        !text.is_empty() && spans.chain(tools).any(|mark| mark.contains(text))
+        let named = !text.is_empty() && spans.chain(tools).any(|mark| mark.contains(text));
+        named || (Self::on_channels(dialect) && channels::marks(text))
+    }
+
+    /// Whether the family's answers are messages on channels.
+    #[must_use]
+    pub fn on_channels(dialect: &Dialect) -> bool {
+        dialect.tools.as_ref().is_some_and(|tools| tools.shape == HARMONY)
     }
 }
 
@@ -72,11 +86,13 @@ impl Assembler {
     pub fn new(reading: Reading) -> Self {
         let calls = reading
             .tools
-            .map(|format| Calls::new(format, reading.names, reading.parallel, reading.id));
+            .map(|format| Calls::new(format, reading.offers, reading.parallel, reading.id));
+        let opened = reading.reasoning.as_ref().is_some_and(|span| span.open_at_start);
         Self {
             utf8: Utf8::default(),
             stops: Stops::new(reading.stops, reading.ends),
-            spans: reading.reasoning.map(Spans::new),
+            channels: reading.channels.then(|| Channels::new(opened)),
+            spans: reading.reasoning.filter(|_| !reading.channels).map(Spans::new),
             calls,
             stopped: None,
             cut: false,
@@ -102,6 +118,10 @@ impl Assembler {
         }
         if let Some(spans) = &mut self.spans {
             let pieces = spans.finish();
+            self.emit(pieces, events);
+        }
+        if let Some(channels) = &mut self.channels {
+            let pieces = channels.finish(self.cut);
             self.emit(pieces, events);
         }
         if let Some(calls) = &mut self.calls {
@@ -136,6 +156,7 @@ impl Assembler {
     #[must_use]
     pub fn reasoning(&self) -> bool {
         self.spans.as_ref().is_some_and(Spans::inside)
+            || self.channels.as_ref().is_some_and(Channels::thinking)
     }
 
     fn text(&mut self, text: &str, bound: bool, events: &mut Vec<Event>) {
@@ -151,9 +172,10 @@ impl Assembler {
         if text.is_empty() {
             return;
         }
-        let pieces = match &mut self.spans {
-            Some(spans) => spans.push(text),
-            None => vec![Piece::Text(text.to_owned())],
+        let pieces = match (&mut self.channels, &mut self.spans) {
+            (Some(channels), _) => channels.push(text),
+            (None, Some(spans)) => spans.push(text),
+            (None, None) => vec![Piece::Text(text.to_owned())],
         };
         self.emit(pieces, events);
     }
@@ -163,7 +185,11 @@ impl Assembler {
             match (piece, &mut self.calls) {
                 (Piece::Reasoning(text), _) => add(events, Event::Reasoning(text)),
                 (Piece::Text(text), Some(calls)) => calls.push(&text, events),
-                (Piece::Text(text), None) => add(events, Event::Text(text)),
+                (Piece::Call(name, header), Some(calls)) => calls.begin(name, header, events),
+                (Piece::Close(mark), Some(calls)) => calls.close(&mark, events),
+                (Piece::Text(text) | Piece::Call(_, text) | Piece::Close(text), None) => {
+                    add(events, Event::Text(text));
+                }
             }
         }
     }

@@ -16,6 +16,7 @@ use common::{
 };
 use gristmill_core::{
     Code,
+    capability::Support,
     program::{Dialect, Span, ToolFormat},
     request::{Constraint, Request, Tool, ToolChoice},
 };
@@ -235,9 +236,43 @@ async fn none_is_free_and_what_cannot_be_forced_is_refused_by_name() {
     both.constraint = Some(Constraint::Regex("a+".into()));
     let error = noise.model.generate(both).await.err().unwrap();
     assert_eq!((&error.code, error.detail("field")), (&Code::Unsupported, Some("constraint")));
+}
 
-    let xml = common::random::noise(dialect("<tool_call>", "</tool_call>", "xml")).await;
-    let error = xml.model.generate(request(1, ToolChoice::Required)).await.err().unwrap();
-    assert_eq!((&error.code, error.detail("field")), (&Code::Unsupported, Some("tools")));
-    assert!(error.message.contains("xml"), "{error}");
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_read_but_cannot_be_bound_says_so() {
+    for (shape, read) in
+        [("xml", true), ("pythonic", true), ("harmony", true), ("deepseek", false), ("", false)]
+    {
+        let noise = noise(dialect("<tool_call>", "</tool_call>", shape)).await;
+        let claims = noise.model.info().claims;
+        for (name, wanted) in [("tools.calling", read), ("tools.required", false)] {
+            let claim = claims.iter().find(|claim| claim.name == name).unwrap();
+            match &claim.support {
+                Support::Supported => assert!(wanted, "{shape}: {name}"),
+                Support::Unsupported(reason) => {
+                    assert!(!wanted && reason.detail.contains(&format!("`{shape}`")), "{reason:?}");
+                }
+                other => panic!("{shape}: {other:?}"),
+            }
+        }
+        let loose = |choice: ToolChoice| {
+            let mut request = request(1, choice);
+            request.tools.iter_mut().for_each(|tool| tool.strict = None);
+            Request { max_tokens: Some(8), ..request }
+        };
+        let mut bound = loose(ToolChoice::Auto);
+        bound.constraint = Some(Constraint::JsonObject);
+        let strict = request(1, ToolChoice::Auto);
+        let refused =
+            [loose(ToolChoice::Required), loose(ToolChoice::Named("now".into())), strict, bound];
+        for request in refused {
+            let error = noise.model.generate(request).await.err().unwrap();
+            assert_eq!((&error.code, error.detail("field")), (&Code::Unsupported, Some("tools")));
+            assert!(error.message.contains(&format!("`{shape}`")), "{error}");
+        }
+        let free = noise.model.generate(loose(ToolChoice::Auto)).await;
+        assert_eq!(free.is_ok(), read, "{shape}");
+        let none = ask(&noise.model, loose(ToolChoice::None)).await;
+        assert!(none.calls.is_empty() && none.usage.completion > 0, "{shape}");
+    }
 }

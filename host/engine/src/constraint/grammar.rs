@@ -152,6 +152,14 @@ struct Calls {
 
 impl Calls {
     fn new(request: &Request, format: &ToolFormat, tokenizer: &Tokenizer) -> Result<Self> {
+        if !crate::text::Calls::binds(&format.shape) {
+            let message = format!(
+                "tool calls of shape `{}` are read but cannot be bound: `tool_choice` must be \
+                 `auto` or `none`, no tool `strict`, and no constraint set beside tools",
+                format.shape
+            );
+            return Err(Error::unsupported(message).with("field", "tools"));
+        }
         let forced = matches!(request.tool_choice, ToolChoice::Required | ToolChoice::Named(_));
         let (mut alternatives, mut definitions) = (Vec::new(), Map::new());
         let mut schemas = Vec::new();

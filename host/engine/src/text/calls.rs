@@ -1,12 +1,15 @@
-//! Tool calls in the answer, shapes `json` and `json-list`, as they are written.
+//! Tool calls in the answer, in the shapes `json`, `json-list`, `xml`, `pythonic` and `harmony`, as
+//! they are written.
 //!
-//! A call is announced as soon as its name is known and its arguments have begun, and the
-//! arguments are passed on byte for byte; left out, they are `{}`. What stands between the marks
-//! must be a JSON object with the name and an object of arguments, and the name must be on offer.
-//! If it is not, everything from the opening mark stays text; if that shows only inside the
-//! arguments, the call ends there, its arguments as they were written, and what follows is text. Of
-//! an answer that is cut the last call may lack its end, and a call that was not announced yet is
-//! nothing.
+//! A call is announced as soon as its name is known and its arguments have begun. Arguments that
+//! are JSON are passed on byte for byte, others become JSON on the way, in the order they are
+//! written; left out, they are `{}`. What stands between the marks must be a call in the family's
+//! shape, and the name must be on offer. If it is not, everything from the opening mark stays text;
+//! if that shows only inside the arguments, the call ends there, its arguments as far as they were
+//! understood, and what follows is text. Of an answer that is cut the last call may lack its end,
+//! and a call that was not announced yet is nothing.
+
+use std::sync::Arc;
 
 use gristmill_core::{
     event::{Event, ToolStart},
@@ -18,15 +21,24 @@ use super::{
     marks::{cut, partial},
 };
 
+mod harmony;
+mod kinds;
+mod literal;
+mod pythonic;
 mod scan;
+mod shape;
+mod xml;
 
-use scan::{Scan, Scanner};
+pub use kinds::Offer;
+use scan::Scan;
+pub(crate) use shape::HARMONY;
+use shape::Reader;
 
 /// Finds calls in text.
 #[derive(Debug)]
 pub struct Calls {
     format: ToolFormat,
-    names: Vec<String>,
+    offers: Arc<[Offer]>,
     parallel: bool,
     id: String,
     started: u32,
@@ -50,22 +62,24 @@ enum Place {
 struct Call {
     /// Everything from the opening mark, in case it is no call.
     raw: String,
-    scanner: Scanner,
+    reader: Reader,
     /// Whether the current object was announced.
     announced: bool,
     /// Whether any object of this opening mark was announced: then `raw` must not come again.
     spoken: bool,
     /// Whether there was an opening mark.
     marked: bool,
+    /// Whether nothing but white space followed it.
+    empty: bool,
 }
 
 impl Calls {
-    /// Looks for calls of `names` spelled like `format`. Ids begin with `id`.
+    /// Looks for calls of the tools on offer, spelled like `format`. Ids begin with `id`.
     #[must_use]
-    pub fn new(format: ToolFormat, names: Vec<String>, parallel: bool, id: String) -> Self {
+    pub fn new(format: ToolFormat, offers: Vec<Offer>, parallel: bool, id: String) -> Self {
         Self {
             format,
-            names,
+            offers: offers.into(),
             parallel,
             id,
             started: 0,
@@ -80,7 +94,13 @@ impl Calls {
     /// Whether this host has a parser for the shape.
     #[must_use]
     pub fn knows(shape: &str) -> bool {
-        matches!(shape, "json" | "json-list")
+        shape::knows(shape)
+    }
+
+    /// Whether an answer can be bound to be calls of the shape.
+    #[must_use]
+    pub fn binds(shape: &str) -> bool {
+        shape::binds(shape)
     }
 
     /// Whether the only call that was allowed is over.
@@ -120,6 +140,49 @@ impl Calls {
         }
     }
 
+    /// A message to a function begins; `header` is how it was written.
+    pub(super) fn begin(&mut self, name: String, header: String, events: &mut Vec<Event>) {
+        if self.ended {
+            return;
+        }
+        if self.offered(&name) {
+            self.place = Place::Call(Box::new(Call::new(Reader::body(name), header)));
+        } else {
+            self.say(&header, events);
+        }
+    }
+
+    /// A message to a function is over; `mark` is how that was written.
+    pub(super) fn close(&mut self, mark: &str, events: &mut Vec<Event>) {
+        match std::mem::replace(&mut self.place, Place::Text) {
+            _ if self.ended => {}
+            Place::Call(call) if call.announced => self.end(events),
+            Place::Call(call) if call.spoken => {}
+            Place::Call(call) if call.empty => {
+                if let Some(name) = call.reader.name() {
+                    self.announce(name.to_owned(), events);
+                    add(events, Event::ToolArguments(self.started - 1, "{}".to_owned()));
+                    self.end(events);
+                }
+            }
+            Place::Call(call) => {
+                self.say(&call.raw, events);
+                self.say(mark, events);
+            }
+            Place::Text => self.say(mark, events),
+        }
+    }
+
+    fn offered(&self, name: &str) -> bool {
+        self.offers.iter().any(|offer| offer.name == name)
+    }
+
+    fn announce(&mut self, name: String, events: &mut Vec<Event>) {
+        let (index, id) = (self.started, format!("{}{}", self.id, self.started));
+        events.push(Event::ToolStart(ToolStart { index, id, name }));
+        self.started += 1;
+    }
+
     /// The call that was announced last is over.
     fn end(&mut self, events: &mut Vec<Event>) {
         events.push(Event::ToolEnd(self.started - 1));
@@ -143,16 +206,21 @@ impl Calls {
     }
 
     fn look(&mut self, events: &mut Vec<Event>) -> bool {
-        let list = self.format.shape == "json-list";
+        if self.format.shape == HARMONY {
+            // The channels say where a call begins.
+            let held = std::mem::take(&mut self.held);
+            self.say(&held, events);
+            return false;
+        }
         if self.format.open.is_empty() {
             // Without a mark only a whole answer can be a call.
             let first = self.held.trim_start().chars().next();
-            let begins = first == Some(if list { '[' } else { '{' });
+            let begins = first == Some(shape::begins(&self.format.shape));
             if first.is_none() && !self.texted {
                 return false;
             }
             if begins && !self.texted {
-                self.place = Place::Call(Box::new(Call::new(&self.format, String::new())));
+                self.place = Place::Call(Box::new(Call::new(self.reader(), String::new())));
                 return true;
             }
             let held = std::mem::take(&mut self.held);
@@ -164,7 +232,7 @@ impl Calls {
             let (before, rest) = cut(&held, at);
             self.say(if self.started > 0 { before.trim_end() } else { before }, events);
             let (open, rest) = cut(rest, self.format.open.len());
-            self.place = Place::Call(Box::new(Call::new(&self.format, open.to_owned())));
+            self.place = Place::Call(Box::new(Call::new(self.reader(), open.to_owned())));
             rest.clone_into(&mut self.held);
             return true;
         }
@@ -181,37 +249,39 @@ impl Calls {
         false
     }
 
+    fn reader(&self) -> Reader {
+        Reader::new(&self.format, &self.offers)
+    }
+
     fn read(&mut self, events: &mut Vec<Event>) -> bool {
-        let Place::Call(call) = &mut self.place else { return false };
+        let Place::Call(mut call) = std::mem::replace(&mut self.place, Place::Text) else {
+            return false;
+        };
+        let held = std::mem::take(&mut self.held);
         let mut used = 0;
         let mut verdict = Scan::More;
-        for (at, character) in self.held.char_indices() {
-            verdict = call.scanner.push(character);
+        for (at, character) in held.char_indices() {
+            verdict = call.reader.push(character);
             used = at + character.len_utf8();
             if matches!(verdict, Scan::Wrong) {
                 used = at;
                 break;
             }
             call.raw.push(character);
+            call.empty &= character.is_whitespace();
             if !call.announced
-                && let Some(name) = call.scanner.call()
+                && let Some(name) = call.reader.call().map(str::to_owned)
             {
-                if !self.names.iter().any(|known| known == name) {
+                if !self.offered(&name) {
                     verdict = Scan::Wrong;
                     break;
                 }
-                let start = ToolStart {
-                    index: self.started,
-                    id: format!("{}{}", self.id, self.started),
-                    name: name.to_owned(),
-                };
-                events.push(Event::ToolStart(start));
-                self.started += 1;
+                self.announce(name, events);
                 call.announced = true;
                 call.spoken = true;
             }
             if call.announced
-                && let Some(arguments) = call.scanner.take_arguments()
+                && let Some(arguments) = call.reader.take_arguments()
             {
                 add(events, Event::ToolArguments(self.started - 1, arguments));
             }
@@ -221,9 +291,8 @@ impl Calls {
                     break;
                 }
                 call.announced = false;
-                events.push(Event::ToolEnd(self.started - 1));
-                self.completed += 1;
-                self.ended = !self.parallel;
+                call.reader.settle();
+                self.end(events);
                 if self.ended {
                     break;
                 }
@@ -232,34 +301,34 @@ impl Calls {
                 break;
             }
         }
-        let rest = cut(&self.held, used).1.to_owned();
+        let rest = cut(&held, used).1.to_owned();
         match verdict {
-            Scan::Wrong => {
-                let (announced, spoken) = (call.announced, call.spoken);
-                let raw = std::mem::take(&mut call.raw);
-                self.place = Place::Text;
-                self.held = rest;
-                if announced {
+            Scan::Wrong if call.spoken => {
+                // What was read since arguments were taken last is text too.
+                self.held = call.reader.take_loose().trim_start().to_owned() + &rest;
+                if call.announced {
                     self.end(events);
-                } else if !spoken {
-                    // It goes out now, so that its mark is not found again.
-                    self.say(&raw, events);
                 }
             }
-            Scan::Done => {
-                self.place = Place::Text;
+            Scan::Wrong => {
                 self.held = rest;
+                // It goes out now, so that its mark is not found again.
+                self.say(&call.raw, events);
             }
-            Scan::More | Scan::Object => self.held = rest,
+            Scan::Done => self.held = rest,
+            Scan::More | Scan::Next | Scan::Object => {
+                self.held = rest;
+                self.place = Place::Call(call);
+            }
         }
         true
     }
 }
 
 impl Call {
-    fn new(format: &ToolFormat, raw: String) -> Self {
+    fn new(reader: Reader, raw: String) -> Self {
         let marked = !raw.is_empty();
-        Self { raw, scanner: Scanner::new(format), announced: false, spoken: false, marked }
+        Self { raw, reader, announced: false, spoken: false, marked, empty: true }
     }
 }
 

@@ -15,6 +15,11 @@ pub(super) enum Piece {
     Reasoning(String),
     /// Outside.
     Text(String),
+    /// The beginning of a message to a function: its name, and the header as it was written. Its
+    /// body follows as text.
+    Call(String, String),
+    /// The end of such a message, as it was written.
+    Close(String),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,6 +152,7 @@ mod tests {
             match piece {
                 Piece::Reasoning(text) => reasoning.push_str(&text),
                 Piece::Text(text) => answer.push_str(&text),
+                other => panic!("unexpected {other:?}"),
             }
         }
         (reasoning, answer)

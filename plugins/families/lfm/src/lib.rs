@@ -56,7 +56,10 @@ impl Family for Lfm {
     }
 
     fn speak(model: &Metadata) -> Result<Dialect> {
-        let tools = model.template()?.contains("<|tool_call_start|>").then(|| {
+        // Not every template of the family shows a call; all that know tools list them.
+        let template = model.template()?;
+        let signs = ["<|tool_call_start|>", "<|tool_list_start|>", "List of tools: "];
+        let tools = signs.iter().any(|sign| template.contains(sign)).then(|| {
             ToolFormat::new("<|tool_call_start|>", "<|tool_call_end|>", "pythonic", "", "")
         });
         Ok(Dialect { tools, ..Dialect::of_template(model, &["<|im_end|>"])? })

@@ -78,7 +78,15 @@ fn attention_without_heads_is_named() {
 
 #[test]
 fn calls_are_python() {
-    let template = "<|tool_call_start|><|im_end|>";
-    let dialect = Lfm::speak(&lfm("lfm2").with("tokenizer.chat_template", template)).unwrap();
-    assert_eq!(dialect.tools.unwrap().shape, "pythonic");
+    let speak = |template: &str| {
+        Lfm::speak(&lfm("lfm2").with("tokenizer.chat_template", template)).unwrap().tools
+    };
+    // LFM2.5, LFM2, and the first templates of LFM2.5, which name the marks nowhere.
+    for template in
+        ["<|tool_call_start|>[", "List of tools: <|tool_list_start|>[", "List of tools: \" + tools"]
+    {
+        let tools = ToolFormat::new("<|tool_call_start|>", "<|tool_call_end|>", "pythonic", "", "");
+        assert_eq!(speak(template), Some(tools), "{template}");
+    }
+    assert_eq!(speak("<|im_start|>"), None);
 }

@@ -61,8 +61,13 @@ impl Family for Qwen {
         });
         let reasoning = seed.or_else(|| Span::think(template));
         let tools = if template.contains("<function=") {
-            // Qwen 3 Coder writes tags instead of JSON.
-            Some(ToolFormat::new("<tool_call>", "</tool_call>", "xml", "function", "parameter"))
+            // Qwen 3 Coder and Seed-OSS write tags instead of JSON, each between marks of its own.
+            let (open, close) = if template.contains("<seed:tool_call>") {
+                ("<seed:tool_call>", "</seed:tool_call>")
+            } else {
+                ("<tool_call>", "</tool_call>")
+            };
+            Some(ToolFormat::new(open, close, "xml", "function", "parameter"))
         } else {
             template.contains("<tool_call>").then(ToolFormat::hermes)
         };

@@ -120,9 +120,12 @@ fn seed_oss_has_a_norm_by_another_name() {
     model.architecture = "seed_oss".into();
     let program = Qwen::architecture(&model).unwrap();
     reads_everything(&model, &program);
-    let template = "<seed:think></seed:think><seed:eos>";
+    let template = "<seed:think></seed:think><seed:tool_call><function=name><seed:eos>";
     let dialect = Qwen::speak(&model.with("tokenizer.chat_template", template)).unwrap();
     assert_eq!(dialect.reasoning.unwrap().close, "</seed:think>");
+    let tools =
+        ToolFormat::new("<seed:tool_call>", "</seed:tool_call>", "xml", "function", "parameter");
+    assert_eq!(dialect.tools, Some(tools));
     assert_eq!(dialect.stops, ["<seed:eos>"]);
 }
 
@@ -166,5 +169,6 @@ fn the_template_says_how_it_speaks() {
     let instruct = speak("qwen2", "You are Qwen, created by Alibaba Cloud.<|im_end|>");
     assert_eq!((instruct.reasoning, instruct.defaults.temperature), (None, Some(0.7)));
     assert_eq!(speak("qwen2", "<|im_end|>").defaults, Sampling::default());
-    assert_eq!(speak("qwen3moe", "<tool_call><function=").tools.unwrap().shape, "xml");
+    let tools = ToolFormat::new("<tool_call>", "</tool_call>", "xml", "function", "parameter");
+    assert_eq!(speak("qwen3moe", "<tool_call><function=").tools, Some(tools));
 }

@@ -63,7 +63,8 @@ impl Span {
 }
 
 impl ToolFormat {
-    /// Calls between two marks, as JSON of this shape (`json`, `json-list`, …) with these keys.
+    /// Calls between two marks, in this shape: `json` and `json-list` with these keys, `xml` with
+    /// these tags, `pythonic` and `harmony` without either.
     #[must_use]
     pub fn new(open: &str, close: &str, shape: &str, name_key: &str, arguments_key: &str) -> Self {
         Self {

@@ -3,16 +3,20 @@
 
 use gristmill_core::program::ToolFormat;
 
+use super::shape::Shape;
+
 /// Nesting of one call's arguments.
-const DEPTH: usize = 128;
+pub(super) const DEPTH: usize = 128;
 /// Bytes of a call that come before its name is known.
-const UNNAMED: usize = 64 << 10;
+pub(super) const UNNAMED: usize = 64 << 10;
 
 /// What a character meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scan {
     /// Nothing is decided.
     More,
+    /// Nothing is decided, and this character stands after the arguments that came with it.
+    Next,
     /// A call's object is complete; in a list another may follow.
     Object,
     /// The closing mark is complete.
@@ -73,50 +77,6 @@ impl Scanner {
             value: String::new(),
             read: 0,
         }
-    }
-
-    /// The name, once the arguments have begun too.
-    pub(super) fn call(&self) -> Option<&str> {
-        self.arguments.as_ref()?;
-        self.name.as_deref()
-    }
-
-    /// Arguments read since the last time.
-    pub(super) fn take_arguments(&mut self) -> Option<String> {
-        let arguments = self.arguments.as_mut()?;
-        (!arguments.is_empty()).then(|| std::mem::take(arguments))
-    }
-
-    pub(super) fn push(&mut self, c: char) -> Scan {
-        let Some(expect) = self.expect else { return self.inside(c) };
-        // What the object before said has been taken.
-        (self.name, self.arguments) = (None, None);
-        if c.is_whitespace() && self.closed == 0 {
-            return Scan::More;
-        }
-        match (expect, c) {
-            (Expect::List, '[') => self.expect = Some(Expect::Object(true)),
-            (Expect::Object(_), '{') => {
-                self.json = Json::default();
-                self.key = None;
-                self.name = None;
-                self.arguments = None;
-                self.finished = false;
-                self.read = 0;
-                self.expect = None;
-                return self.inside(c);
-            }
-            (Expect::Object(true) | Expect::Next, ']') => return self.end(),
-            (Expect::Next, ',') => self.expect = Some(Expect::Object(false)),
-            (Expect::Close, c) if self.close.get(self.closed) == Some(&c) => {
-                self.closed += 1;
-                if self.closed == self.close.len() {
-                    return Scan::Done;
-                }
-            }
-            _ => return Scan::Wrong,
-        }
-        Scan::More
     }
 
     /// After the last object: the closing mark, if there is one.
@@ -203,9 +163,51 @@ impl Scanner {
     }
 }
 
+impl Shape for Scanner {
+    fn push(&mut self, c: char) -> Scan {
+        let Some(expect) = self.expect else { return self.inside(c) };
+        // What the object before said has been taken.
+        (self.name, self.arguments) = (None, None);
+        if c.is_whitespace() && self.closed == 0 {
+            return Scan::More;
+        }
+        match (expect, c) {
+            (Expect::List, '[') => self.expect = Some(Expect::Object(true)),
+            (Expect::Object(_), '{') => {
+                self.json = Json::default();
+                self.key = None;
+                self.name = None;
+                self.arguments = None;
+                self.finished = false;
+                self.read = 0;
+                self.expect = None;
+                return self.inside(c);
+            }
+            (Expect::Object(true) | Expect::Next, ']') => return self.end(),
+            (Expect::Next, ',') => self.expect = Some(Expect::Object(false)),
+            (Expect::Close, c) if self.close.get(self.closed) == Some(&c) => {
+                self.closed += 1;
+                if self.closed == self.close.len() {
+                    return Scan::Done;
+                }
+            }
+            _ => return Scan::Wrong,
+        }
+        Scan::More
+    }
+
+    fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    fn arguments(&mut self) -> &mut Option<String> {
+        &mut self.arguments
+    }
+}
+
 /// What a character was in the grammar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Token {
+pub(super) enum Token {
     /// Part of a string, number or word, or white space, or a bracket.
     Inside,
     /// The quote that ends a key.
@@ -245,14 +247,14 @@ enum State {
 
 /// A JSON checker: a stack of what is open, and a state.
 #[derive(Debug, Default)]
-struct Json {
+pub(super) struct Json {
     open: Vec<char>,
     state: State,
     word: String,
 }
 
 impl Json {
-    fn depth(&self) -> usize {
+    pub(super) fn depth(&self) -> usize {
         self.open.len()
     }
 
@@ -261,7 +263,7 @@ impl Json {
     }
 
     /// None: this character cannot stand here.
-    fn push(&mut self, c: char) -> Option<Token> {
+    pub(super) fn push(&mut self, c: char) -> Option<Token> {
         match self.state {
             State::String(key) => match c {
                 '"' => {

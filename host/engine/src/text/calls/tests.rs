@@ -2,6 +2,8 @@
 
 use super::*;
 
+mod shapes;
+
 /// What an answer became: text with `⟨i⟩` where call i stood, and the calls.
 fn read(
     shape: &str,
@@ -19,17 +21,26 @@ fn read(
         arguments_key: "arguments".into(),
         extras: Vec::new(),
     };
-    let names = vec!["weather".into(), "sum".into()];
-    let mut calls = Calls::new(format, names, parallel, "call-".into());
-    let mut events = Vec::new();
+    let offers = vec![Offer::new("weather", "{}"), Offer::new("sum", "{}")];
     let characters: Vec<char> = text.chars().collect();
-    for chunk in characters.chunks(cuts) {
+    let chunks = characters.chunks(cuts).map(|chunk| chunk.iter().collect());
+    gather(Calls::new(format, offers, parallel, "call-".into()), chunks, false)
+}
+
+/// The same of any pieces.
+fn gather(
+    mut calls: Calls,
+    chunks: impl Iterator<Item = String>,
+    cut: bool,
+) -> (String, Vec<String>) {
+    let mut events = Vec::new();
+    for chunk in chunks {
         if calls.ended() {
             break;
         }
-        calls.push(&chunk.iter().collect::<String>(), &mut events);
+        calls.push(&chunk, &mut events);
     }
-    calls.finish(false, &mut events);
+    calls.finish(cut, &mut events);
     let (mut seen, mut found) = (String::new(), Vec::new());
     for event in events {
         match event {
@@ -107,6 +118,19 @@ fn calls_are_read_however_the_text_is_cut() {
             "⟨0⟩⟨1⟩], x",
             &["sum {} end", "sum {\"a\": 1 end"],
         ),
+        // So is what was read of the closing mark, or of a call that is not on offer.
+        (
+            hermes,
+            "<tool_call>{\"name\": \"sum\", \"arguments\": {}} </tool_cat>",
+            "⟨0⟩</tool_cat>",
+            &["sum {} end"],
+        ),
+        (
+            mistral,
+            "[TOOL_CALLS] [{\"name\": \"sum\"}, {\"name\": \"sun\", \"arguments\": {\"a\": 1}}]",
+            "⟨0⟩, {\"name\": \"sun\", \"arguments\": {\"a\": 1}}]",
+            &["sum {} end"],
+        ),
         // The model ends within its call.
         (
             hermes,
@@ -165,7 +189,7 @@ fn an_answer_that_is_cut_shows_no_marks() {
     let whole = "Well. <tool_call>\n{\"name\": \"sum\", \"arguments\": {\"a\": 1}}\n</tool_call>";
     let begun = whole.find("call>").unwrap() + 5;
     for end in begun..=whole.len() {
-        let mut calls = Calls::new(format(), vec!["sum".into()], true, "id".into());
+        let mut calls = Calls::new(format(), vec![Offer::new("sum", "{}")], true, "id".into());
         let mut events = Vec::new();
         calls.push(&whole[..end], &mut events);
         calls.finish(true, &mut events);

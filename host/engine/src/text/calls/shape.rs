@@ -1,0 +1,117 @@
+//! What every spelling of calls has in common: characters go in, and out come a name, arguments as
+//! JSON, and whether this can still be a call.
+
+use std::{fmt::Debug, sync::Arc};
+
+use gristmill_core::program::ToolFormat;
+
+use super::{
+    harmony::Harmony,
+    kinds::Offer,
+    pythonic::Pythonic,
+    scan::{Scan, Scanner},
+    xml::Xml,
+};
+
+/// The shapes that are read; those that can also be asked for by a grammar come first.
+const SHAPES: [&str; 5] = ["json", "json-list", "xml", "pythonic", HARMONY];
+/// How many of them a grammar can bind.
+const BOUND: usize = 2;
+/// The shape whose answers are messages on channels.
+pub(crate) const HARMONY: &str = "harmony";
+
+/// Whether calls of this shape are read.
+pub(super) fn knows(shape: &str) -> bool {
+    SHAPES.contains(&shape)
+}
+
+/// Whether calls of this shape can be bound by a grammar.
+pub(super) fn binds(shape: &str) -> bool {
+    SHAPES.iter().take(BOUND).any(|known| *known == shape)
+}
+
+/// The character a call begins with where no mark comes before it.
+pub(super) fn begins(shape: &str) -> char {
+    match shape {
+        "json-list" | "pythonic" => '[',
+        "xml" => '<',
+        _ => '{',
+    }
+}
+
+/// One spelling, read character by character.
+pub(super) trait Shape: Debug + Send {
+    /// What a character meant.
+    fn push(&mut self, c: char) -> Scan;
+    /// The name of the call being read.
+    fn name(&self) -> Option<&str>;
+    /// Its arguments, as far as nobody has taken them; none before they begin.
+    fn arguments(&mut self) -> &mut Option<String>;
+}
+
+/// Reads what stands between two marks.
+#[derive(Debug)]
+pub(super) struct Reader {
+    shape: Box<dyn Shape>,
+    /// What was read since arguments were taken last: it may turn out to be text.
+    loose: String,
+    /// The last character, where it only showed that the arguments before it are complete.
+    next: Option<char>,
+}
+
+impl Reader {
+    pub(super) fn new(format: &ToolFormat, offers: &Arc<[Offer]>) -> Self {
+        let shape: Box<dyn Shape> = match format.shape.as_str() {
+            "xml" => Box::new(Xml::new(format, Arc::clone(offers))),
+            "pythonic" => Box::new(Pythonic::new(format)),
+            _ => Box::new(Scanner::new(format)),
+        };
+        Self { shape, loose: String::new(), next: None }
+    }
+
+    /// The body of a message to a function: its arguments and nothing else.
+    pub(super) fn body(name: String) -> Self {
+        Self { shape: Box::new(Harmony::new(name)), loose: String::new(), next: None }
+    }
+
+    pub(super) fn push(&mut self, c: char) -> Scan {
+        let verdict = self.shape.push(c);
+        self.next = (verdict == Scan::Next).then_some(c);
+        if verdict != Scan::Wrong {
+            self.loose.push(c);
+        }
+        verdict
+    }
+
+    /// The name, whether or not arguments have begun.
+    pub(super) fn name(&self) -> Option<&str> {
+        self.shape.name()
+    }
+
+    /// The name, once the arguments have begun too.
+    pub(super) fn call(&mut self) -> Option<&str> {
+        self.shape.arguments().as_ref()?;
+        self.shape.name()
+    }
+
+    /// Arguments read since the last time.
+    pub(super) fn take_arguments(&mut self) -> Option<String> {
+        let arguments = self.shape.arguments().as_mut()?;
+        if arguments.is_empty() {
+            return None;
+        }
+        self.loose.clear();
+        self.loose.extend(self.next);
+        Some(std::mem::take(arguments))
+    }
+
+    /// What was read so far belongs to a call that is complete.
+    pub(super) fn settle(&mut self) {
+        self.loose.clear();
+    }
+
+    /// What was read of something that was not a call after all.
+    pub(super) fn take_loose(&mut self) -> String {
+        std::mem::take(&mut self.loose)
+    }
+}
