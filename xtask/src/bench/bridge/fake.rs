@@ -30,8 +30,10 @@ pub(super) struct Fake {
 }
 
 pub(super) const MODEL: &str = "fake";
-/// The text of every event.
-pub(super) const WORD: &str = "word ";
+/// The texts of the events, in turns: the proxy ends an answer whose pieces are all the same.
+const WORDS: [&str; 2] = ["word ", "sack "];
+/// Bytes of each.
+pub(super) const LENGTH: u64 = 5;
 
 impl Fake {
     pub(super) fn start() -> Result<Self> {
@@ -84,19 +86,24 @@ fn serve(stream: TcpStream, tell: &Sender<Note>) -> std::io::Result<()> {
             out,
             "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
         )?;
-        let event = chunk(&format!(r#"{{"content":"{WORD}"}}"#), "null");
+        let pair = WORDS.map(|word| chunk(&format!(r#"{{"content":"{word}"}}"#), "null"));
+        let mut events = pair.iter().cycle();
+        let mut send = || match events.next() {
+            Some(event) => out.write_all(event.as_bytes()),
+            None => Ok(()),
+        };
         if prompt.contains("flood") {
             loop {
-                out.write_all(event.as_bytes())?;
+                send()?;
             }
         }
         if prompt.contains("hang") {
-            out.write_all(event.as_bytes())?;
+            send()?;
             return hang(reader, tell);
         }
         let digits: String = prompt.chars().filter(char::is_ascii_digit).collect();
         for _ in 0..digits.parse::<u64>().unwrap_or(1) {
-            out.write_all(event.as_bytes())?;
+            send()?;
         }
         out.write_all(chunk("{}", r#""stop""#).as_bytes())?;
         out.write_all(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")?;
