@@ -50,9 +50,10 @@ fn written(home: &Home) -> [usize; 2] {
 fn what_loses_is_withdrawn_and_cannot_be_promoted() {
     let home = home();
     let before = in_force(&home);
-    for (guest, word) in
-        [("liar_slower", "decode is at 0.500 of what is in force"), ("liar_worse", "it fails tools.ids")]
-    {
+    for (guest, word) in [
+        ("liar_slower", "decode is at 0.500 of what is in force"),
+        ("liar_worse", "it fails tools.ids"),
+    ] {
         let [reports, records] = written(&home);
         propose(&home, &guests::guest(guest).unwrap());
         home.refuses(QUALIFY, word);

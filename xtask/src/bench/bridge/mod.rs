@@ -239,10 +239,7 @@ fn per_event(ways: &[Way], processes: &[Option<&Process>]) -> Result<Value> {
             let Some(client) = clients.get_mut(turn) else { continue };
             let timing = client.ask(&format!("events {EVENTS}"), 1 << 20)?;
             let name = ways.get(turn).map(|way| way.fake.name).unwrap_or_default();
-            ensure!(
-                timing.text == EVENTS * fake::LENGTH,
-                "{name}: lost some: {timing:?}"
-            );
+            ensure!(timing.text == EVENTS * fake::LENGTH, "{name}: lost some: {timing:?}");
             let after = process.map(Process::cpu).transpose()?.unwrap_or_default();
             if round == 0 {
                 continue;
