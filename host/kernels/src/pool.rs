@@ -277,6 +277,29 @@ fn spin_until(done: impl Fn() -> bool) -> bool {
     }
 }
 
+/// Waits for a phase after the one of number `seen` and joins it; an error: it is closed already. None:
+/// the pool ends.
+///
+/// Whether it ends is asked before waiting: the gate's last number is set after that, so that whoever
+/// has seen it, late or not, finds it set.
+fn join(shared: &Shared, seen: u64) -> Option<Result<u64, u64>> {
+    if shared.stop.load(Ordering::SeqCst) {
+        return None;
+    }
+    let moved = || shared.gate.0.load(Ordering::SeqCst) >> NUMBER != seen;
+    if !spin_until(moved) {
+        let mut guard = held(&shared.lock);
+        shared.asleep.fetch_add(1, Ordering::SeqCst);
+        while !moved() {
+            guard = shared.wake_workers.wait(guard).unwrap_or_else(PoisonError::into_inner);
+        }
+        shared.asleep.fetch_sub(1, Ordering::SeqCst);
+    }
+    Some(shared.gate.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |gate| {
+        (gate & CLOSED == 0).then_some(gate + 1)
+    }))
+}
+
 fn work(shared: &Shared, worker: usize, cpu: Option<usize>) {
     if let Some(cpu) = cpu {
         pin_to(cpu);
@@ -284,22 +307,7 @@ fn work(shared: &Shared, worker: usize, cpu: Option<usize>) {
     let _mode = FlushDenormals::enter();
     INSIDE.set(true);
     let mut seen = 0;
-    let number = || shared.gate.0.load(Ordering::SeqCst) >> NUMBER;
-    loop {
-        if !spin_until(|| number() != seen) {
-            let mut guard = held(&shared.lock);
-            shared.asleep.fetch_add(1, Ordering::SeqCst);
-            while number() == seen {
-                guard = shared.wake_workers.wait(guard).unwrap_or_else(PoisonError::into_inner);
-            }
-            shared.asleep.fetch_sub(1, Ordering::SeqCst);
-        }
-        if shared.stop.load(Ordering::SeqCst) {
-            return;
-        }
-        let joined = shared.gate.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |gate| {
-            (gate & CLOSED == 0).then_some(gate + 1)
-        });
+    while let Some(joined) = join(shared, seen) {
         let (Ok(gate) | Err(gate)) = joined;
         seen = gate >> NUMBER;
         if joined.is_err() {
@@ -448,6 +456,15 @@ mod tests {
             count.fetch_add(1, Ordering::Relaxed);
         });
         assert_eq!(count.load(Ordering::Relaxed), 3);
+    }
+
+    /// A worker that came too late for the last phase knows its number already when it is told to stop.
+    #[test]
+    fn a_late_worker_stops() {
+        let pool = Pool::new(1, false);
+        pool.shared.gate.0.store(7 << NUMBER | CLOSED, Ordering::SeqCst);
+        pool.shared.stop.store(true, Ordering::SeqCst);
+        assert_eq!(join(&pool.shared, 7), None);
     }
 
     #[test]
