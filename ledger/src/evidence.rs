@@ -116,9 +116,9 @@ pub struct TestResult {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Verdict {
-    /// Nothing failed.
+    /// Something passed, and nothing failed.
     Passed,
-    /// Something failed.
+    /// Something failed, or nothing could be seen.
     Failed,
 }
 

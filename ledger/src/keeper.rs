@@ -27,14 +27,12 @@ use crate::{
     history::Filed,
     keys::{KEYS, Keys, MAX_KEYS_BYTES, sign},
     log::{Chain, Event, Log, Standing, What},
-    look::{self, PINS},
+    look::{self, CANDIDATES, PINS},
     prove::Inspected,
     revoked::{MAX_REVOKED_BYTES, REVOKED, Revocation, Revoked},
     sha256,
     state::State,
 };
-
-pub use crate::look::{CANDIDATES, Status, status, waiting};
 
 /// A numbered step of a change on the disk; what is told to [`crate::Host::reached`] is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -22,7 +22,7 @@ use crate::{
 pub(crate) const PINS: &str = "pins";
 
 /// The folder of pins that are written and not in force yet.
-pub const CANDIDATES: &str = "candidates";
+pub(crate) const CANDIDATES: &str = "candidates";
 
 pub(crate) fn place(dir: &Path, folder: &str, name: &str) -> PathBuf {
     dir.join(folder).join(format!("{name}.toml"))

@@ -106,12 +106,15 @@ pub(crate) fn reading(core: &Core, request: &Request, prompt: &str) -> Result<Re
         };
         Span { open_at_start, ..span.clone() }
     });
+    let shape = tools.as_ref().map_or("", |tools| tools.shape.as_str());
+    let offers = request.tools.iter();
+    let offers = offers.map(|tool| Offer::new(shape, &tool.name, &tool.parameters)).collect();
     Ok(Reading {
         stops: request.stop.clone(),
         ends: core.end_texts.clone(),
         reasoning,
+        offers,
         tools,
-        offers: request.tools.iter().map(|tool| Offer::new(&tool.name, &tool.parameters)).collect(),
         channels: Reading::on_channels(&core.dialect),
         parallel: request.parallel_tool_calls.unwrap_or(true),
         id: format!("call_{}_", hex(Sha256::digest(&request.id).get(..6).unwrap_or_default())),

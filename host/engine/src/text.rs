@@ -33,12 +33,20 @@ use spans::{Piece, Spans};
 pub struct Assembler {
     utf8: Utf8,
     stops: Stops,
-    spans: Option<Spans>,
-    channels: Option<Channels>,
+    sections: Sections,
     calls: Option<Calls>,
     stopped: Option<String>,
     /// The answer is cut, not finished.
     cut: bool,
+}
+
+/// How thoughts, text and messages to functions are told apart.
+#[derive(Debug)]
+enum Sections {
+    /// They are not: all is text.
+    None,
+    Spans(Spans),
+    Channels(Channels),
 }
 
 /// How an answer's text is read.
@@ -87,12 +95,17 @@ impl Assembler {
         let calls = reading
             .tools
             .map(|format| Calls::new(format, reading.offers, reading.parallel, reading.id));
-        let opened = reading.reasoning.as_ref().is_some_and(|span| span.open_at_start);
+        let sections = match reading.reasoning {
+            span if reading.channels => {
+                Sections::Channels(Channels::new(span.is_some_and(|span| span.open_at_start)))
+            }
+            Some(span) => Sections::Spans(Spans::new(span)),
+            None => Sections::None,
+        };
         Self {
             utf8: Utf8::default(),
             stops: Stops::new(reading.stops, reading.ends),
-            channels: reading.channels.then(|| Channels::new(opened)),
-            spans: reading.reasoning.filter(|_| !reading.channels).map(Spans::new),
+            sections,
             calls,
             stopped: None,
             cut: false,
@@ -116,14 +129,12 @@ impl Assembler {
             let text = self.stops.finish();
             self.pieces(&text, events);
         }
-        if let Some(spans) = &mut self.spans {
-            let pieces = spans.finish();
-            self.emit(pieces, events);
-        }
-        if let Some(channels) = &mut self.channels {
-            let pieces = channels.finish(self.cut);
-            self.emit(pieces, events);
-        }
+        let pieces = match &mut self.sections {
+            Sections::None => Vec::new(),
+            Sections::Spans(spans) => spans.finish(),
+            Sections::Channels(channels) => channels.finish(self.cut),
+        };
+        self.emit(pieces, events);
         if let Some(calls) = &mut self.calls {
             calls.finish(self.cut, events);
         }
@@ -155,8 +166,11 @@ impl Assembler {
     /// Whether the model is thinking.
     #[must_use]
     pub fn reasoning(&self) -> bool {
-        self.spans.as_ref().is_some_and(Spans::inside)
-            || self.channels.as_ref().is_some_and(Channels::thinking)
+        match &self.sections {
+            Sections::None => false,
+            Sections::Spans(spans) => spans.inside(),
+            Sections::Channels(channels) => channels.thinking(),
+        }
     }
 
     fn text(&mut self, text: &str, bound: bool, events: &mut Vec<Event>) {
@@ -172,10 +186,10 @@ impl Assembler {
         if text.is_empty() {
             return;
         }
-        let pieces = match (&mut self.channels, &mut self.spans) {
-            (Some(channels), _) => channels.push(text),
-            (None, Some(spans)) => spans.push(text),
-            (None, None) => vec![Piece::Text(text.to_owned())],
+        let pieces = match &mut self.sections {
+            Sections::None => vec![Piece::Text(text.to_owned())],
+            Sections::Spans(spans) => spans.push(text),
+            Sections::Channels(channels) => channels.push(text),
         };
         self.emit(pieces, events);
     }

@@ -82,14 +82,16 @@ pub(crate) fn is_compiler() -> bool {
     arguments.next().is_some_and(|first| first == COMPILE) && arguments.next().is_none()
 }
 
-/// A sandbox whose compiler is this program again; `compiled`: where its work is kept.
-pub(crate) fn sandbox(compiled: Option<PathBuf>) -> Result<Sandbox> {
+/// A sandbox whose compiler is this program again, and whose work is kept: what a command compiled, a
+/// host of this user need not.
+pub(crate) fn sandbox() -> Result<Sandbox> {
     // The link is to the program that runs, also when another one lies in its place by now.
     let program = match cfg!(target_os = "linux") {
         true => PathBuf::from("/proc/self/exe"),
         false => env::current_exe().context("cannot tell where this program lies")?,
     };
     let compiler = Some(Compiler { program, arguments: vec![COMPILE.to_owned()] });
+    let compiled = compiled_folder();
     Ok(Sandbox::new(SandboxConfig { compiled, compiler, ..SandboxConfig::default() })?)
 }
 
@@ -338,7 +340,7 @@ impl Plugins {
     /// These pins.
     pub(crate) fn of(places: &Places, ledger: Ledger) -> Result<Self> {
         Ok(Self {
-            sandbox: sandbox(compiled_folder())?,
+            sandbox: sandbox()?,
             ledger,
             policies: Policies::open(&places.policies)?,
             places: places.clone(),

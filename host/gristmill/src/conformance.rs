@@ -78,11 +78,14 @@ pub(crate) fn conformance(settings: &Settings, places: &Places, command: Command
         let composed = compose(settings, places).await?;
         let suite = suite(&composed, &arguments).await?;
         let target = Target::find(&composed, &arguments).await?;
-        let mut failed = 0;
+        let (mut failed, mut unseen) = (0, Vec::new());
         for info in &target.infos {
             let statement = target.test(&suite, info, &arguments).await?;
             print!("{}", table(&statement));
             failed += statement.predicate.failed_tests.len();
+            if statement.predicate.passed_tests.is_empty() {
+                unseen.push(info.id.as_str());
+            }
             let Some(out) = &arguments.out else { continue };
             let path = if target.infos.len() > 1 { of_model(out, &info.id) } else { out.clone() };
             let json = match &key {
@@ -93,6 +96,7 @@ pub(crate) fn conformance(settings: &Settings, places: &Places, command: Command
             println!("report {}", path.display());
         }
         ensure!(failed == 0, "{failed} checks failed");
+        ensure!(unseen.is_empty(), "no check saw anything of {}", unseen.join(", "));
         Ok(())
     })
 }
@@ -234,15 +238,19 @@ impl Target {
             let of = checks.iter().filter(|finding| finding.outcome == outcome);
             of.map(|finding| finding.id.clone()).collect::<Vec<_>>()
         };
-        let failed_tests = ids(Outcome::Failed);
-        let result = if failed_tests.is_empty() { Verdict::Passed } else { Verdict::Failed };
+        let (passed_tests, failed_tests) = (ids(Outcome::Passed), ids(Outcome::Failed));
+        // Where nothing could be seen, nothing was passed.
+        let result = match failed_tests.is_empty() && !passed_tests.is_empty() {
+            true => Verdict::Passed,
+            false => Verdict::Failed,
+        };
         let predicate = TestResult {
             result,
             configuration: suite
                 .iter()
                 .map(|loaded| Resource::new(&loaded.name, loaded.probe.digest()))
                 .collect(),
-            passed_tests: ids(Outcome::Passed),
+            passed_tests,
             failed_tests,
             backend: Tested {
                 name: self.name.clone(),

@@ -461,7 +461,7 @@ struct Tried<'a> {
 
 impl<'a> Tried<'a> {
     fn new(places: &'a Places) -> Result<Self> {
-        let (sandbox, runtime) = (sandbox(None)?, runtime()?);
+        let (sandbox, runtime) = (sandbox()?, runtime()?);
         Ok(Self { places, sandbox, runtime, backend: None })
     }
 }

@@ -164,6 +164,8 @@ async fn compare(
     let failed = &report.predicate.failed_tests;
     if !failed.is_empty() {
         lost.push(format!("it fails {}", failed.join(", ")));
+    } else if report.predicate.passed_tests.is_empty() {
+        lost.push("no check saw anything of it".to_owned());
     }
     if let Some(ours) = ours {
         let before = conformance::report(ours, backend, model).await?;

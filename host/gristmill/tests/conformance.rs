@@ -13,7 +13,7 @@ mod support;
 use std::{fs, ops::Deref};
 
 use gristmill_ledger::{
-    evidence::{Envelope, Outcome, Statement},
+    evidence::{Envelope, Outcome, Statement, Verdict},
     keys::secret,
 };
 use gristmill_testing::{
@@ -197,6 +197,11 @@ fn a_lie_is_a_failure_with_a_signed_report() {
     assert_eq!(statement.predicate.failed_tests, ["tools.ids", "tools.parallel"]);
     let pin = fs::read_to_string(home.path("ledger/pins/liar.toml")).unwrap();
     assert!(pin.contains(statement.subject[0].sha256().trim_start_matches("sha256:")));
+
+    // What shows nothing has passed nothing.
+    let mute = run("mute", &["--check", "limits.stop", "--out", "mute.json"]);
+    assert!(text(&mute.stderr).contains("no check saw anything of mute"), "{}", text(&mute.stderr));
+    assert_eq!(home.report("mute.json").predicate.result, Verdict::Failed);
 
     let honest = run("honest", &["--check", "tools.ids", "--check", "limits.stop"]);
     assert!(honest.status.success());

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gristmill_core::{Error, Result};
+use gristmill_core::{Code, Error, Result, capability::ModelInfo};
 
 use crate::{
     blocks::Known,
@@ -88,64 +88,68 @@ impl Router {
         let key = name::key(asked)?;
         let slots = self.backends.slots();
         if let Some((slot, key)) = named(&slots, &key) {
-            let stored = self.stored(&key).await?;
-            let found = self.look_up(slot, slot.current(), &key, stored.as_ref()).await;
-            if let Some(plan) = found? {
+            let found = self.look_up(slot, slot.current(), called(&key));
+            if let Some(plan) = found.await? {
                 return Ok(self.less(plan).await);
             }
         }
         let mut failure = None;
-        let stored = self.stored(&key).await?;
+        let wanted = called(&key);
         for slot in slots.iter() {
             let generation = slot.current();
-            match self.look_up(slot, Arc::clone(&generation), &key, stored.as_ref()).await {
+            match self.look_up(slot, Arc::clone(&generation), wanted).await {
                 Ok(Some(plan)) => return Ok(self.less(plan).await),
                 Ok(None) => {}
-                Err(error) => {
-                    if generation.had(|info| name::answers_to(info, &key)) {
-                        return Err(error);
-                    }
-                    failure = Some(error);
+                Err(error) if slot.source == Source::Store || generation.had(wanted) => {
+                    return Err(error);
                 }
+                Err(error) => failure = Some(error),
             }
         }
-        Err(failure.unwrap_or_else(|| match stored {
-            Some(_) => Error::new(
-                gristmill_core::Code::UpstreamUnavailable,
-                format!("model '{asked}' is stored, but no live back-end serves stored models"),
-            ),
-            None => missing(asked),
-        }))
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        let serves = slots.iter().any(|slot| slot.source == Source::Store);
+        if !serves && self.stored(wanted).await?.is_some() {
+            let reason = "is stored, but no live back-end serves stored models";
+            let message = format!("model '{asked}' {reason}");
+            return Err(Error::new(Code::UpstreamUnavailable, message));
+        }
+        Err(missing(asked))
     }
 
-    async fn stored(&self, key: &str) -> Result<Option<Record>> {
+    async fn stored(&self, wanted: impl Fn(&ModelInfo) -> bool) -> Result<Option<Record>> {
         let records = self.models.list().await?;
-        Ok(records.into_iter().find(|record| name::answers_to(&record.info, key)))
+        Ok(records.into_iter().find(|record| wanted(&record.info)))
     }
 
-    /// The plan for a model on this generation of a back-end, if it has it.
+    /// The plan for a model on this generation of a back-end, if it has it. The store is read for those
+    /// alone that serve it: that takes a walk over its files.
     async fn look_up(
         &self,
         slot: &Arc<Slot>,
         generation: Arc<Generation>,
-        key: &str,
-        stored: Option<&Record>,
+        wanted: impl Fn(&ModelInfo) -> bool,
     ) -> Result<Option<Plan>> {
-        let (info, keep) = match slot.source {
-            Source::Store => (
-                stored.map(|record| record.info.clone()),
-                stored.and_then(|record| record.keep_alive),
-            ),
+        let found = match slot.source {
+            Source::Store => {
+                self.stored(wanted).await?.map(|record| (record.info, record.keep_alive))
+            }
             Source::Listed => {
-                let found = generation.find(|info| name::answers_to(info, key)).await;
+                let found = generation.find(wanted).await;
                 if found.is_err() {
                     self.backends.unlisted(&slot.name, &generation);
                 }
-                (found?, None)
+                found?.map(|info| (info, None))
             }
         };
-        Ok(info.map(|info| Plan::new(slot, generation, info, keep)))
+        Ok(found.map(|(info, keep)| Plan::new(slot, generation, info, keep)))
     }
+}
+
+/// Whether a model has a name with this key.
+fn called(key: &str) -> impl Fn(&ModelInfo) -> bool + Copy + '_ {
+    move |info| name::answers_to(info, key)
 }
 
 /// The back-end that a key asks for by name, and the key of the model there.

@@ -23,7 +23,8 @@ use gristmill_core::{
     request::{EmbedRequest, Embeddings, Prompt, Ranked, Request, RerankRequest},
 };
 use gristmill_router::{
-    Limits, NoModels, NoResidency, Rollout, Router, RouterConfig, Source, SwapError,
+    Card, Limits, Models, NoModels, NoResidency, Progress, Record, Rollout, Router, RouterConfig,
+    Source, SwapError,
 };
 use gristmill_sandbox::backend::{Backend, Generation};
 
@@ -198,6 +199,47 @@ async fn nobody_answers_for_one_that_had_the_model_and_is_down() {
     one.says(Says::Models(vec!["a"]));
     tokio::time::advance(Duration::from_secs(60)).await;
     assert_eq!(chosen(&router, "a").await, answer("one", "a"));
+}
+
+/// A store that cannot be read.
+struct Unreadable;
+
+#[async_trait]
+impl Models for Unreadable {
+    async fn list(&self) -> Result<Vec<Record>> {
+        Err(Error::internal("the store cannot be read"))
+    }
+
+    async fn show(&self, _: &str) -> Result<Card> {
+        Err(Error::internal("the store cannot be read"))
+    }
+
+    async fn pull(&self, _: &str, _: Progress) -> Result<Record> {
+        Err(Error::internal("the store cannot be read"))
+    }
+
+    async fn remove(&self, _: &str) -> Result<()> {
+        Err(Error::internal("the store cannot be read"))
+    }
+
+    async fn copy(&self, _: &str, _: &str) -> Result<()> {
+        Err(Error::internal("the store cannot be read"))
+    }
+}
+
+#[tokio::test]
+async fn the_store_is_read_for_those_that_serve_it_and_nobody_stands_in_for_it() {
+    let router = Router::new(RouterConfig::default(), Arc::new(Unreadable), Arc::new(NoResidency));
+    let two = Server::models(&["a"]) as Arc<dyn Backend>;
+    router.install("two", Source::Listed, Limits::default(), two).await.unwrap();
+    assert_eq!(chosen(&router, "a").await, answer("two", "a"));
+    assert_eq!(chosen(&router, "two/a").await, answer("two", "a"));
+
+    let one = Server::models(&[]) as Arc<dyn Backend>;
+    router.install("one", Source::Store, Limits::default(), one).await.unwrap();
+    assert_eq!(chosen(&router, "a").await, answer("two", "a"), "it comes first");
+    assert_eq!(chosen(&router, "one/a").await, Err(Code::Internal));
+    assert_eq!(chosen(&router, "b").await, Err(Code::Internal));
 }
 
 #[tokio::test]

@@ -14,11 +14,11 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use common::{chat, ends, text, usage};
+use common::{chat, ends, say_the_same, tells_its_tokens, text, usage};
 use gristmill_core::{
     capability::Support,
     event::Event,
-    request::{Constraint, Prompt, Tool, ToolChoice},
+    request::{Constraint, Tool, ToolChoice},
 };
 use gristmill_e2e::{Bridge, listing};
 use gristmill_testing::fetch;
@@ -72,17 +72,7 @@ async fn both_bridges_say_the_same_of_the_same_server() {
     let server = Server::start(&[]);
     let own = Bridge::new("llama-server", &server.url, Times::default());
     let common = Bridge::new("openai-compatible", &server.url, Times::default());
-    let mut said = Vec::new();
-    for (kind, bridge) in [("llama-server", &own), ("openai-compatible", &common)] {
-        assert!(bridge.backend.health().await.unwrap().ready, "{kind}");
-        let models = bridge.backend.models().await.unwrap();
-        assert_eq!(models.iter().map(|model| model.id.as_str()).collect::<Vec<_>>(), ["smollm2"]);
-        let answer = bridge.play(chat("Say hello, Größe!"), 8).await;
-        assert!(answer.1.is_none() && ends(&answer.0, "length"), "{kind}: {}", listing(&answer));
-        assert_eq!(usage(&answer.0).completion, 16, "{kind}");
-        said.push(text(&answer.0));
-    }
-    assert_eq!(said.first(), said.last());
+    say_the_same(&[("llama-server", &own), ("openai-compatible", &common)]).await;
 
     // What llama-server alone tells.
     let model = own.backend.models().await.unwrap().remove(0);
@@ -139,21 +129,7 @@ async fn what_it_refuses_and_what_it_lets_pass_has_a_name() {
     assert!(ends(&answer.0, "stop"), "{}", listing(&answer));
     assert!(text(&answer.0).contains("\"z\""), "{}", listing(&answer));
 
-    let mut request = chat("");
-    request.prompt = Prompt::Text("Once upon a".into());
-    request.logprobs = Some(2);
-    request.max_tokens = Some(3);
-    let answer = bridge.play(request, 8).await;
-    assert!(ends(&answer.0, "length"), "{}", listing(&answer));
-    let told: usize = answer
-        .0
-        .iter()
-        .map(|event| match event {
-            Event::Tokens(tokens) => tokens.len(),
-            _ => 0,
-        })
-        .sum();
-    assert_eq!(told, 3, "{}", listing(&answer));
+    tells_its_tokens(&bridge).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

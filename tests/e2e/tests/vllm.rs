@@ -15,10 +15,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{chat, ends, text, usage};
+use common::{chat, say_the_same, tells_its_tokens, text};
 use gristmill_core::{
     event::Event,
-    request::{Constraint, EmbedRequest, Prompt, Tool, ToolChoice},
+    request::{Constraint, EmbedRequest, Tool, ToolChoice},
 };
 use gristmill_e2e::{Bridge, listing};
 use gristmill_upstream::Times;
@@ -30,20 +30,9 @@ fn bridge(kind: &str) -> Bridge {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn both_bridges_say_the_same_of_the_same_server() {
-    let mut said = Vec::new();
-    for kind in ["vllm", "openai-compatible"] {
-        let bridge = bridge(kind);
-        assert!(bridge.backend.health().await.unwrap().ready, "{kind}");
-        let models = bridge.backend.models().await.unwrap();
-        assert_eq!(models.iter().map(|model| model.id.as_str()).collect::<Vec<_>>(), ["smollm2"]);
-        let answer = bridge.play(chat("Say hello, Größe!"), 8).await;
-        assert!(answer.1.is_none() && ends(&answer.0, "length"), "{kind}: {}", listing(&answer));
-        assert_eq!(usage(&answer.0).completion, 16, "{kind}");
-        said.push(text(&answer.0));
-    }
-    assert_eq!(said.first(), said.last());
+    let (own, common) = (bridge("vllm"), bridge("openai-compatible"));
+    say_the_same(&[("vllm", &own), ("openai-compatible", &common)]).await;
 
-    let own = bridge("vllm");
     assert_eq!(own.backend.models().await.unwrap().remove(0).context_native, Some(4096));
     let tokens = own.backend.tokenize("smollm2", "Größe<|im_end|>", true).await.unwrap();
     assert_eq!(tokens.last(), Some(&2), "{tokens:?}");
@@ -95,21 +84,7 @@ async fn what_it_refuses_has_a_name_and_what_it_enforces_holds() {
     let called = answer.0.iter().any(|event| matches!(event, Event::ToolStart(_)));
     assert!(called && answer.1.is_none(), "{}", listing(&answer));
 
-    let mut request = chat("");
-    request.prompt = Prompt::Text("Once upon a".into());
-    request.logprobs = Some(2);
-    request.max_tokens = Some(3);
-    let answer = bridge.play(request, 8).await;
-    assert!(ends(&answer.0, "length"), "{}", listing(&answer));
-    let told: usize = answer
-        .0
-        .iter()
-        .map(|event| match event {
-            Event::Tokens(tokens) => tokens.len(),
-            _ => 0,
-        })
-        .sum();
-    assert_eq!(told, 3, "{}", listing(&answer));
+    tells_its_tokens(&bridge).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

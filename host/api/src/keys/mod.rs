@@ -100,8 +100,7 @@ impl Caller {
 
 /// Whether an entry is the model's name.
 fn is(entry: &str, info: &ModelInfo) -> bool {
-    let key = name::fold(entry);
-    name::fold(&info.id) == key || info.names.iter().any(|name| name::fold(name) == key)
+    name::answers_to(info, &name::fold(entry))
 }
 
 fn reaches(entry: &str, backend: &str, info: &ModelInfo) -> bool {

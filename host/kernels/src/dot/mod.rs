@@ -88,6 +88,8 @@ pub(crate) fn rows(
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     let few = all.get(..n).unwrap_or_default();
     #[cfg(all(target_arch = "x86_64", not(miri)))]
+    debug_assert!(isa == Isa::Scalar || n <= FEW, "{n} tokens at once");
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     if isa > Isa::Scalar && quant.on_grid() {
         for row in rows {
             let Some(bytes) = matrix.row(row) else { return };

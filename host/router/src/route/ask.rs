@@ -15,7 +15,7 @@ use gristmill_core::{
 use gristmill_policies::Judgement;
 use gristmill_sandbox::backend::{Backend, Generation as Running};
 
-use super::{Answer, Plan, Provenance, Router, answer::Held, plan::capabilities};
+use super::{Answer, Plan, Provenance, Router, answer::Held, called, plan::capabilities};
 use crate::{
     blocks,
     keep::{KeepAlive, Lease},
@@ -284,11 +284,7 @@ impl Router {
         generation: Arc<crate::Generation>,
     ) -> Result<Option<Plan>> {
         let key = name::fold(&plan.info.id);
-        let stored = match plan.slot.source {
-            Source::Store => self.stored(&key).await?,
-            Source::Listed => None,
-        };
-        Ok(match self.look_up(&plan.slot, generation, &key, stored.as_ref()).await? {
+        Ok(match self.look_up(&plan.slot, generation, called(&key)).await? {
             Some(other) => {
                 Some(Plan { settled: true, alone: plan.alone, ..self.less(other).await })
             }

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use gristmill_core::{Error, Result, capability::ModelInfo};
 use gristmill_engine::runtime::Loaded;
 
-use super::{Router, missing};
+use super::{Router, called, missing};
 use crate::{
     generation::LISTING_FRESH,
     keep::Expiry,
@@ -111,9 +111,9 @@ impl Router {
     /// As [`Models::remove`].
     pub async fn remove(&self, asked: &str) -> Result<()> {
         let key = name::key(asked)?;
-        let record = self.stored(&key).await?.ok_or_else(|| missing(asked))?;
+        let record = self.stored(called(&key)).await?.ok_or_else(|| missing(asked))?;
         self.models.remove(spelling(&record.info, &key)).await?;
-        if self.stored(&name::fold(&record.info.id)).await?.is_none() {
+        if self.stored(called(&name::fold(&record.info.id))).await?.is_none() {
             self.keeper.unload(&record.info.id).await;
         }
         Ok(())
@@ -126,7 +126,7 @@ impl Router {
     pub async fn copy(&self, source: &str, destination: &str) -> Result<()> {
         let key = name::key(source)?;
         name::key(destination)?;
-        let record = self.stored(&key).await?.ok_or_else(|| missing(source))?;
+        let record = self.stored(called(&key)).await?.ok_or_else(|| missing(source))?;
         self.models.copy(spelling(&record.info, &key), destination.trim()).await
     }
 

@@ -13,7 +13,7 @@ use gristmill_core::{
 };
 
 use super::{
-    Plan, Provenance, Router, named,
+    Plan, Provenance, Router, called, named,
     plan::{capabilities, needs},
 };
 use crate::{
@@ -164,8 +164,7 @@ impl Router {
                 considered.refusal = refusal;
             }
         };
-        let stored = self.stored(key).await?;
-        let found = self.look_up(slot, Arc::clone(&generation), key, stored.as_ref()).await;
+        let found = self.look_up(slot, Arc::clone(&generation), called(key)).await;
         let plan = match found {
             Err(error) => {
                 let detail = error.message.clone();

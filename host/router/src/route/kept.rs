@@ -10,7 +10,7 @@ use gristmill_core::{
 use gristmill_policies::Block;
 
 use super::{Plan, Router};
-use crate::{blocks, generation::Generation, live::Source};
+use crate::{blocks, generation::Generation};
 
 impl Plan {
     /// Refuses what a probe has found not to work. Other denials are the back-end's to say where a
@@ -54,24 +54,9 @@ impl Router {
     async fn alternative(&self, name: &str, plan: &Plan) -> Option<Plan> {
         let slots = self.backends.slots();
         let slot = slots.iter().find(|slot| slot.name == name)?;
-        let generation = slot.current();
         let same = |info: &ModelInfo| blocks::same_model(info, &plan.info);
-        let (info, keep) = match slot.source {
-            Source::Store => {
-                let records = self.models.list().await.ok()?;
-                let record = records.into_iter().find(|record| same(&record.info))?;
-                (record.info, record.keep_alive)
-            }
-            Source::Listed => {
-                let found = generation.find(same).await;
-                if found.is_err() {
-                    self.backends.unlisted(&slot.name, &generation);
-                }
-                (found.ok()??, None)
-            }
-        };
-        let info = self.judged(&generation, info).await;
-        Some(Plan::new(slot, generation, info, keep))
+        let found = self.look_up(slot, slot.current(), same).await.ok()??;
+        Some(self.less(found).await)
     }
 
     pub(super) async fn hit(

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::literal;
+use super::{literal, shape::XML};
 
 /// Subschemas of one tool that are looked at.
 const LOOKS: u32 = 4000;
@@ -89,7 +89,7 @@ impl Kinds {
 }
 
 /// A tool that may be called.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Offer {
     /// Its name.
     pub name: String,
@@ -98,9 +98,12 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// A tool and the JSON schema of its parameters.
+    /// A tool and the JSON schema of its parameters, which is read where calls of this shape need it.
     #[must_use]
-    pub fn new(name: &str, schema: &str) -> Self {
+    pub fn new(shape: &str, name: &str, schema: &str) -> Self {
+        if shape != XML {
+            return Self { name: name.to_owned(), kinds: BTreeMap::new() };
+        }
         let root: Value = serde_json::from_str(schema).unwrap_or_default();
         let mut looks = LOOKS;
         let kinds = root

@@ -13,28 +13,26 @@ use super::{
     xml::Xml,
 };
 
-/// The shapes that are read; those that can also be asked for by a grammar come first.
-const SHAPES: [&str; 5] = ["json", "json-list", "xml", "pythonic", HARMONY];
-/// How many of them a grammar can bind.
-const BOUND: usize = 2;
 /// The shape whose answers are messages on channels.
 pub(crate) const HARMONY: &str = "harmony";
+/// The shape whose values have their types from the tools' schemas.
+pub(super) const XML: &str = "xml";
 
 /// Whether calls of this shape are read.
 pub(super) fn knows(shape: &str) -> bool {
-    SHAPES.contains(&shape)
+    binds(shape) || matches!(shape, XML | "pythonic" | HARMONY)
 }
 
 /// Whether calls of this shape can be bound by a grammar.
 pub(super) fn binds(shape: &str) -> bool {
-    SHAPES.iter().take(BOUND).any(|known| *known == shape)
+    matches!(shape, "json" | "json-list")
 }
 
 /// The character a call begins with where no mark comes before it.
 pub(super) fn begins(shape: &str) -> char {
     match shape {
         "json-list" | "pythonic" => '[',
-        "xml" => '<',
+        XML => '<',
         _ => '{',
     }
 }
@@ -62,7 +60,7 @@ pub(super) struct Reader {
 impl Reader {
     pub(super) fn new(format: &ToolFormat, offers: &Arc<[Offer]>) -> Self {
         let shape: Box<dyn Shape> = match format.shape.as_str() {
-            "xml" => Box::new(Xml::new(format, Arc::clone(offers))),
+            XML => Box::new(Xml::new(format, Arc::clone(offers))),
             "pythonic" => Box::new(Pythonic::new(format)),
             _ => Box::new(Scanner::new(format)),
         };

@@ -21,7 +21,7 @@ fn read(
         arguments_key: "arguments".into(),
         extras: Vec::new(),
     };
-    let offers = vec![Offer::new("weather", "{}"), Offer::new("sum", "{}")];
+    let offers = ["weather", "sum"].map(|name| Offer::new(shape, name, "{}")).to_vec();
     let characters: Vec<char> = text.chars().collect();
     let chunks = characters.chunks(cuts).map(|chunk| chunk.iter().collect());
     gather(Calls::new(format, offers, parallel, "call-".into()), chunks, false)
@@ -189,7 +189,8 @@ fn an_answer_that_is_cut_shows_no_marks() {
     let whole = "Well. <tool_call>\n{\"name\": \"sum\", \"arguments\": {\"a\": 1}}\n</tool_call>";
     let begun = whole.find("call>").unwrap() + 5;
     for end in begun..=whole.len() {
-        let mut calls = Calls::new(format(), vec![Offer::new("sum", "{}")], true, "id".into());
+        let mut calls =
+            Calls::new(format(), vec![Offer::new("json", "sum", "{}")], true, "id".into());
         let mut events = Vec::new();
         calls.push(&whole[..end], &mut events);
         calls.finish(true, &mut events);

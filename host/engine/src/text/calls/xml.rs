@@ -10,7 +10,7 @@ use std::sync::Arc;
 use gristmill_core::program::ToolFormat;
 
 use super::{
-    super::marks::{cut, partial},
+    super::marks::partial,
     kinds::{Kinds, Offer},
     literal::escaped,
     scan::{Scan, UNNAMED},
@@ -45,6 +45,8 @@ pub(super) struct Xml {
     function_end: String,
     parameter: String,
     parameter_end: String,
+    /// The same with the line end before it, which is no part of a value.
+    line_end: String,
     close: String,
     place: Place,
     /// The tag or name being read.
@@ -71,6 +73,7 @@ impl Xml {
             function_end: format!("</{function}>"),
             parameter: format!("<{parameter}="),
             parameter_end: format!("</{parameter}>"),
+            line_end: format!("\n</{parameter}>"),
             close: format.close.trim().to_owned(),
             place: Place::Begin,
             word: String::new(),
@@ -150,7 +153,7 @@ impl Xml {
             return Scan::More;
         }
         self.value.push(c);
-        let value = std::mem::take(&mut self.value);
+        let mut value = std::mem::take(&mut self.value);
         if let Some(text) = value.strip_suffix(&self.parameter_end) {
             self.complete(text.strip_suffix('\n').unwrap_or(text));
             self.place = Place::Body;
@@ -164,11 +167,9 @@ impl Xml {
             self.value = value;
             return Scan::More;
         }
-        let line = partial(&value, &format!("\n{}", self.parameter_end));
-        let hold = line.max(partial(&value, &self.parameter_end));
-        let (text, rest) = cut(&value, value.len() - hold);
-        self.flow(text);
-        self.value = rest.to_owned();
+        let hold = partial(&value, &self.line_end).max(partial(&value, &self.parameter_end));
+        self.value = value.split_off(value.len() - hold);
+        self.flow(&value);
         Scan::More
     }
 

@@ -16,7 +16,7 @@ fn read(text: &str, chunks: &[usize], tools: bool, cut: bool) -> (String, String
             arguments_key: String::new(),
             extras: Vec::new(),
         }),
-        offers: vec![Offer::new("sum", "{}"), Offer::new("now", "{}")],
+        offers: ["sum", "now"].map(|name| Offer::new(crate::text::HARMONY, name, "{}")).to_vec(),
         parallel: true,
         id: "call-".into(),
         ..Reading::default()

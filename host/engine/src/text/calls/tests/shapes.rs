@@ -25,7 +25,7 @@ fn format(shape: &str) -> ToolFormat {
 }
 
 fn calls(shape: &str, parallel: bool) -> Calls {
-    let offers = vec![Offer::new("sum", SCHEMA), Offer::new("now", "no schema")];
+    let offers = vec![Offer::new(shape, "sum", SCHEMA), Offer::new(shape, "now", "no schema")];
     Calls::new(format(shape), offers, parallel, "call-".into())
 }
 
