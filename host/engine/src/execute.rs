@@ -12,7 +12,8 @@ mod recurrent;
 use arrayvec::ArrayVec;
 use gristmill_core::{Code, Error, Result};
 use gristmill_kernels::{
-    AttentionSpec, Job, KernelError, KvLayer, Matrix, Pool, attention, glu_linear, linear,
+    AttentionSpec, Job, KernelError, KvLayer, Matrix, Pool, attention, attention_bulk, glu_linear,
+    linear,
     ops::{self, RopeStyle, Rotations},
 };
 
@@ -225,7 +226,8 @@ impl Model<'_> {
                 let (gate, up) = (self.weights.matrix(gate)?, self.weights.matrix(up)?);
                 let mut act = std::mem::take(&mut arena.act);
                 let input = arena.slot(x, n * width)?;
-                act.prepare(self.pool, input, n, width, &[gate, up]).map_err(kernel)?;
+                act.prepare_bulk(self.pool, input, n, &arena.bulk, width, &[gate, up])
+                    .map_err(kernel)?;
                 let out = arena.slot_mut(out, n * gate.rows())?;
                 let done = glu_linear(self.pool, &act, gate, up, function(activation), out);
                 arena.act = act;
@@ -331,7 +333,8 @@ impl Model<'_> {
             matrices.push(self.weights.matrix(product.weight)?);
         }
         let mut act = std::mem::take(&mut arena.act);
-        act.prepare(self.pool, arena.slot(x, n * width)?, n, width, &matrices).map_err(kernel)?;
+        let input = arena.slot(x, n * width)?;
+        act.prepare_bulk(self.pool, input, n, &arena.bulk, width, &matrices).map_err(kernel)?;
         // The outputs leave the arena while they are written.
         let mut outs = ArrayVec::<Vec<f32>, MOST_PRODUCTS>::new();
         for product in products {
@@ -407,7 +410,9 @@ impl Model<'_> {
             self.attend_alone(arena, &spec, q, &layers, target)
         } else {
             let target = output.get_mut(..n * width).ok_or_else(missing)?;
-            attention(self.pool, &spec, arena.slot(q, n * width)?, &arena.places, &layers, target)
+            let queries = arena.slot(q, n * width)?;
+            let (places, bulk) = (&arena.places, &arena.bulk);
+            attention_bulk(self.pool, &spec, queries, places, bulk, &layers, target)
         };
         if let Some(slot) = arena.slots.get_mut(out) {
             *slot = output;

@@ -72,7 +72,8 @@ impl Bare {
                 .enumerate()
                 .map(|(n, &token)| Row { cache: 0, position: first + n, token, wanted: true })
                 .collect();
-            model.run(&mut arena, &rows, &mut [&mut cache], Want::Result)?;
+            let want = if chunk > 1 { Want::Bulk } else { Want::Result };
+            model.run(&mut arena, &rows, &mut [&mut cache], want)?;
             out.extend_from_slice(arena.result());
         }
         Ok(out)

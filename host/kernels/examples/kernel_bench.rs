@@ -99,10 +99,15 @@ fn matrix(quant: Quant, rows: usize, cols: usize) -> Matrix {
 
 /// Seconds for one pass over copies of a matrix that fill `bytes`, and those copies' bytes.
 fn pass(pool: &Pool, matrices: &[Matrix], n: usize, repeats: usize) -> f64 {
+    pass_with(pool, matrices, n, false, repeats)
+}
+
+/// [`pass`], with tokens in bulk or not.
+fn pass_with(pool: &Pool, matrices: &[Matrix], n: usize, bulk: bool, repeats: usize) -> f64 {
     let (rows, cols) = (matrices[0].rows(), matrices[0].cols());
     let x = noise(n * cols);
     let mut act = Act::default();
-    act.prepare(pool, &x, n, cols, &[&matrices[0]]).unwrap();
+    act.prepare_bulk(pool, &x, n, &vec![bulk; n], cols, &[&matrices[0]]).unwrap();
     let mut out = vec![0.0; n * rows];
     time(repeats, || {
         for matrix in matrices {
@@ -155,22 +160,30 @@ fn small(types: &[Quant]) {
     }
 }
 
+/// With and without tiles, at a prompt's sizes.
 fn gemm(types: &[Quant]) {
-    println!("GEMM with 512 tokens, GMAC/s (1 thread / 2 threads)");
+    println!("GEMM, GMAC/s, 1 / 2 threads; where there are tiles: the tokens in bulk / not");
     for &quant in types {
-        print!("{:5}", quant.name());
+        println!("{}", quant.name());
         let k = if quant.block_len() >= 128 { 1024 } else { 576 };
-        for (rows, cols) in [(1536, k), (576, 1536), (2048, 2048)] {
+        for (rows, cols) in [(1536, k), (576, 1536), (2048, 2048), (1536, 8960)] {
             let matrices = copies(quant, rows, cols, 8 << 20, true);
-            let macs = (rows * cols * matrices.len() * 512) as f64;
-            let speed = [1, 2].map(|threads| {
-                let pool = Pool::new(threads, true);
-                pool.pin_caller();
-                macs / pass(&pool, &matrices, 512, 5) / 1e9
-            });
-            print!("  {rows}x{cols} {:.0}/{:.0}", speed[0], speed[1]);
+            print!("  {rows}x{cols}");
+            for n in [4, 16, 64, 512] {
+                let macs = (rows * cols * matrices.len() * n) as f64;
+                print!("  n={n}");
+                for threads in [1, 2] {
+                    let pool = Pool::new(threads, true);
+                    pool.pin_caller();
+                    let speed = |bulk| macs / pass_with(&pool, &matrices, n, bulk, 5) / 1e9;
+                    print!(" {:.0}", speed(true));
+                    if pool.isa() >= isa::Isa::Amx {
+                        print!(" ({:.0})", speed(false));
+                    }
+                }
+            }
+            println!();
         }
-        println!();
     }
 }
 

@@ -7,6 +7,7 @@
 
 use std::cell::RefCell;
 
+use crate::bulk::Bulk;
 use crate::codec::codes::{CLASS, CLASSES, IntKind};
 use crate::error::{KernelError, expect_len};
 use crate::isa::Isa;
@@ -51,6 +52,11 @@ pub struct Act {
     cols: usize,
     floats: Buf<f32>,
     has_floats: bool,
+    /// Tokens that came in bulk, if they are met by tiles, and then the others; empty if none did.
+    order: Vec<u32>,
+    /// The former.
+    bulk: Bulk,
+    /// The latter.
     rows: Quantised,
     tiles: Quantised,
 }
@@ -94,30 +100,63 @@ impl Act {
         cols: usize,
         for_: &[&Matrix],
     ) -> Result<(), KernelError> {
+        self.prepare_bulk(pool, x, n, &[], cols, for_)
+    }
+
+    /// [`Act::prepare`], where the tokens marked in `bulk` come in bulk, like those of a prompt:
+    /// where there are tiles (AMX) they are rounded to bf16, weights too, and multiplied as such. It
+    /// is closer to the exact product than 8-bit activations are, and not the same: which path a
+    /// token takes is the caller's choice and never depends on its neighbours.
+    ///
+    /// # Errors
+    /// As for [`Act::prepare`], or there are marks (if there are any) for another number of tokens.
+    pub fn prepare_bulk(
+        &mut self,
+        pool: &Pool,
+        x: &[f32],
+        n: usize,
+        bulk: &[bool],
+        cols: usize,
+        for_: &[&Matrix],
+    ) -> Result<(), KernelError> {
         let total = n.checked_mul(cols).ok_or(KernelError::TooLarge("the activations"))?;
         expect_len("activations", total, x.len())?;
+        if !bulk.is_empty() {
+            expect_len("marks of tokens in bulk", n, bulk.len())?;
+        }
         for matrix in for_ {
             expect_len("columns of the matrix", cols, matrix.cols())?;
         }
         self.n = n;
         self.cols = cols;
         self.has_floats = false;
+        let whole = for_.iter().any(|matrix| matrix.quant().int_kind().is_some());
+        let bulk = if pool.isa() >= Isa::Amx && whole { bulk } else { &[] };
+        let marked = |wanted: bool| (0u32..).zip(bulk).filter(move |(_, mark)| **mark == wanted);
+        self.order.clear();
+        self.order.extend(marked(true).chain(marked(false)).map(|(token, _)| token));
+        let count = bulk.iter().filter(|mark| **mark).count();
+        let (bulk, others) = self.order.split_at_checked(count).unwrap_or_default();
+        let others = (count > 0).then_some(others);
+        let single = n - count;
         let (mut rows, mut tiles) = ([false; CLASSES], [false; CLASSES]);
         for matrix in for_ {
             match matrix.need(pool.isa()) {
                 Need::Floats => self.has_floats = true,
                 Need::Rows(class) => mark(&mut rows, class),
                 // One token is its own tile.
-                Need::Tiles(class) if n <= 1 => mark(&mut rows, class),
-                Need::Either(class) if n <= FEW => mark(&mut rows, class),
+                Need::Tiles(class) if single <= 1 => mark(&mut rows, class),
+                Need::Either(class) if single <= FEW => mark(&mut rows, class),
                 Need::Tiles(class) | Need::Either(class) => mark(&mut tiles, class),
             }
         }
         if self.has_floats {
             self.floats.resize(total).copy_from_slice(x);
         }
-        self.rows.prepare(pool, x, n, cols, 1, rows);
-        self.tiles.prepare(pool, x, n, cols, tile_width(pool.isa(), n), tiles);
+        self.bulk.prepare(pool, x, bulk, cols);
+        let source = Source { x, n: single, cols, order: others };
+        self.rows.prepare(pool, source, 1, rows);
+        self.tiles.prepare(pool, source, tile_width(pool.isa(), single), tiles);
         Ok(())
     }
 
@@ -138,7 +177,12 @@ impl Act {
                 .map(|(cell, _)| cell / per_tile * q.width + cell % q.width)
                 .min()
         };
-        [floats.flatten(), scales(&self.rows), scales(&self.tiles)].into_iter().flatten().min()
+        let others = self.split().map(|(_, others)| others);
+        let place = |token: usize| {
+            others.and_then(|others| others.get(token)).map_or(token, |token| *token as usize)
+        };
+        let [rows, tiles] = [&self.rows, &self.tiles].map(|q| scales(q).map(place));
+        [floats.flatten(), self.bulk.first_nonfinite(), rows, tiles].into_iter().flatten().min()
     }
 
     /// Number of tokens.
@@ -159,13 +203,27 @@ impl Act {
         self.floats.as_slice().get(tokens.start * self.cols..tokens.end * self.cols)
     }
 
-    /// The integers a matrix of this need takes.
+    /// The tokens that came in bulk, as a matrix that has integer kernels takes them.
+    pub(crate) fn bulk(&self) -> &Bulk {
+        &self.bulk
+    }
+
+    /// Which tokens those are, and which the others; nothing if none came in bulk.
+    pub(crate) fn split(&self) -> Option<(&[u32], &[u32])> {
+        match self.bulk.tokens() {
+            0 => None,
+            count => self.order.split_at_checked(count),
+        }
+    }
+
+    /// The integers a matrix of this need takes, of the tokens after those that came in bulk.
     pub(crate) fn quantised(&self, need: Need) -> Option<&Quantised> {
+        let single = self.n - self.bulk.tokens();
         let (from, class) = match need {
             Need::Floats => return None,
             Need::Rows(class) => (&self.rows, class),
-            Need::Tiles(class) if self.n <= 1 => (&self.rows, class),
-            Need::Either(class) if self.n <= FEW => (&self.rows, class),
+            Need::Tiles(class) if single <= 1 => (&self.rows, class),
+            Need::Either(class) if single <= FEW => (&self.rows, class),
             Need::Tiles(class) | Need::Either(class) => (&self.tiles, class),
         };
         (from.width > 0 && from.ready.get(class).copied().unwrap_or(false)).then_some(from)
@@ -181,9 +239,9 @@ fn mark(set: &mut [bool; CLASSES], class: usize) {
 /// Tokens per tile for a batch of `n`: what the registers of the instruction set hold.
 pub(crate) fn tile_width(isa: Isa, n: usize) -> usize {
     match (isa, n) {
-        (Isa::Avx512, 0..=4) => n,
-        (Isa::Avx512, 7 | 8) => 8,
-        (Isa::Avx512, _) => 6,
+        (Isa::Avx512 | Isa::Amx, 0..=4) => n,
+        (Isa::Avx512 | Isa::Amx, 7 | 8) => 8,
+        (Isa::Avx512 | Isa::Amx, _) => 6,
         (_, 0..=2) => n,
         _ => 4,
     }
@@ -195,15 +253,8 @@ impl Quantised {
         if kind.sixteens { self.scaled_halves.as_slice() } else { self.scaled_sum.as_slice() }
     }
 
-    fn prepare(
-        &mut self,
-        pool: &Pool,
-        x: &[f32],
-        n: usize,
-        cols: usize,
-        width: usize,
-        classes: [bool; CLASSES],
-    ) {
+    fn prepare(&mut self, pool: &Pool, source: Source<'_>, width: usize, classes: [bool; CLASSES]) {
+        let Source { n, cols, .. } = source;
         self.ready = classes;
         self.width = 0;
         if width == 0 || !classes.contains(&true) {
@@ -230,9 +281,7 @@ impl Quantised {
             start.push(Parts::new(buf.resize(if wanted { total * per_block } else { 0 })));
         }
         let view = TileView {
-            x,
-            n,
-            cols,
+            source,
             width,
             whole,
             blocks: self.blocks,
@@ -263,11 +312,31 @@ thread_local! {
     static BLOCKS: RefCell<Blocks> = const { RefCell::new(Vec::new()) };
 }
 
-/// The arrays of a [`Quantised`] while tiles are filled in parallel.
-struct TileView<'a> {
+/// Rows to quantise.
+#[derive(Clone, Copy)]
+struct Source<'a> {
     x: &'a [f32],
+    /// How many.
     n: usize,
     cols: usize,
+    /// Which, if not the first ones.
+    order: Option<&'a [u32]>,
+}
+
+impl Source<'_> {
+    /// The first `len` values of row `row`; nothing past the last row.
+    fn row(&self, row: usize, len: usize) -> &[f32] {
+        if row >= self.n {
+            return &[];
+        }
+        let row = self.order.and_then(|order| order.get(row)).map_or(row, |row| *row as usize);
+        self.x.get(row * self.cols..row * self.cols + len).unwrap_or_default()
+    }
+}
+
+/// The arrays of a [`Quantised`] while tiles are filled in parallel.
+struct TileView<'a> {
+    source: Source<'a>,
     width: usize,
     whole: usize,
     blocks: usize,
@@ -299,9 +368,7 @@ impl TileView<'_> {
             )
         };
         for token in 0..width {
-            let row = tile * width + token;
-            let end = row * self.cols + self.whole * 32;
-            let values = if row < self.n { &self.x[row * self.cols..end] } else { &[][..] };
+            let values = self.source.row(tile * width + token, self.whole * 32);
             quantize_row_on(self.isa, values, quantised);
             for (block, q) in quantised.iter().enumerate() {
                 for (unit, four) in q.codes.as_chunks::<4>().0.iter().enumerate() {

@@ -12,6 +12,8 @@ pub enum Isa {
     Avx2,
     /// AVX-512 F, BW, DQ, VL, VBMI and VNNI.
     Avx512,
+    /// The same with BF16, and tiles of bf16 for rows that come in bulk.
+    Amx,
 }
 
 impl Isa {
@@ -21,12 +23,13 @@ impl Isa {
             Isa::Scalar => "scalar",
             Isa::Avx2 => "avx2",
             Isa::Avx512 => "avx512",
+            Isa::Amx => "amx",
         }
     }
 
     /// Every level up to this one, lowest first.
     pub fn up_to(self) -> impl Iterator<Item = Isa> {
-        [Isa::Scalar, Isa::Avx2, Isa::Avx512].into_iter().filter(move |isa| *isa <= self)
+        [Isa::Scalar, Isa::Avx2, Isa::Avx512, Isa::Amx].into_iter().filter(move |isa| *isa <= self)
     }
 }
 
@@ -62,7 +65,8 @@ pub fn offered() -> Isa {
             && std::arch::is_x86_feature_detected!("avx512vbmi")
             && std::arch::is_x86_feature_detected!("avx512vnni");
         if avx2 && avx512 {
-            return Isa::Avx512;
+            let brains = std::arch::is_x86_feature_detected!("avx512bf16");
+            return if brains && crate::tile::offered() { Isa::Amx } else { Isa::Avx512 };
         }
         if avx2 {
             return Isa::Avx2;
@@ -92,20 +96,21 @@ fn choose(wish: Option<&str>, test: impl Fn(Isa) -> Result<(), &'static str>) ->
     let mut chosen = offered;
     match wish.map(str::trim).filter(|wish| !wish.is_empty()) {
         None => {}
-        Some(wish) => match Isa::Avx512.up_to().find(|isa| isa.name().eq_ignore_ascii_case(wish)) {
+        Some(wish) => match Isa::Amx.up_to().find(|isa| isa.name().eq_ignore_ascii_case(wish)) {
             Some(isa) if isa <= offered => {
                 chosen = isa;
                 reasons.push(format!("GRISTMILL_ISA asks for {isa}"));
             }
             Some(isa) => reasons.push(format!("GRISTMILL_ISA asks for {isa}, which is not there")),
             None => reasons.push(format!(
-                "GRISTMILL_ISA is `{wish}`, expected scalar, avx2 or avx512; ignored"
+                "GRISTMILL_ISA is `{wish}`, expected scalar, avx2, avx512 or amx; ignored"
             )),
         },
     }
     while let Err(kernel) = test(chosen) {
         reasons.push(format!("the {chosen} self-test of {kernel} failed"));
         chosen = match chosen {
+            Isa::Amx => Isa::Avx512,
             Isa::Avx512 => Isa::Avx2,
             _ => Isa::Scalar,
         };
@@ -124,7 +129,7 @@ mod tests {
     fn a_wish_lowers_but_never_raises() {
         let choose = |wish| choose(wish, |_| Ok(()));
         assert_eq!(choose(Some("scalar")).chosen, Isa::Scalar);
-        assert!(choose(Some("avx512")).chosen <= offered());
+        assert!(choose(Some("amx")).chosen <= offered());
         let odd = choose(Some("sse9"));
         assert_eq!(odd.chosen, choose(None).chosen);
         assert!(odd.why.contains("sse9"), "{}", odd.why);

@@ -10,6 +10,7 @@
 
 mod act;
 mod attention;
+mod bulk;
 mod bytes;
 mod codec;
 mod dot;
@@ -26,9 +27,11 @@ mod quant;
 mod selftest;
 mod simd;
 pub mod table;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod tile;
 
 pub use act::Act;
-pub use attention::{AttentionSpec, KvLayer, Ring, attention};
+pub use attention::{AttentionSpec, KvLayer, Ring, attention, attention_bulk};
 pub use bytes::{Bytes, Owner};
 pub use codec::{decode_row, encode_row};
 pub use error::KernelError;

@@ -1,6 +1,7 @@
 //! Matrix products: `out = scale * (W x) + bias`, for any number of tokens and several matrices
 //! at once.
 #![allow(unsafe_code, reason = "workers write disjoint rows of one output")]
+#![allow(clippy::indexing_slicing, reason = "tokens are counted before they are named")]
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -52,6 +53,37 @@ impl Epilogue<'_> {
             y += bias;
         }
         *out = if self.accumulate { *out + y } else { y };
+    }
+}
+
+/// Where the products of a matrix go.
+#[derive(Clone, Copy)]
+pub(crate) struct Target<'a> {
+    pub(crate) out: &'a Parts<'a, f32>,
+    /// From a token to the next.
+    pub(crate) stride: usize,
+    /// The row that goes to the start.
+    pub(crate) origin: usize,
+    /// Which tokens they are, if not the first ones.
+    pub(crate) tokens: Option<&'a [u32]>,
+}
+
+impl Target<'_> {
+    /// Where row `row` of the `token`-th token goes.
+    #[inline(always)]
+    pub(crate) fn at(&self, row: usize, token: usize) -> usize {
+        let token = self.tokens.map_or(token, |tokens| tokens[token] as usize);
+        token * self.stride + row - self.origin
+    }
+
+    /// Panics unless the rows before `end` of the first `count` tokens are there.
+    pub(crate) fn check(&self, end: usize, count: usize) {
+        let last = match self.tokens {
+            Some(tokens) => tokens[..count].iter().max().map_or(0, |token| *token as usize),
+            None => count.saturating_sub(1),
+        };
+        // The end of the last token's rows is the furthest store.
+        let _ = self.out.pointer(last * self.stride + end - self.origin);
     }
 }
 
@@ -118,8 +150,10 @@ pub fn glu_linear(
         UP.with_borrow_mut(|scratch| {
             let ups = scratch.resize(n * width);
             let up_out = Parts::new(&mut *ups);
-            compute(pool, act, up, range.clone(), &Epilogue::PLAIN, &up_out, width, first);
-            compute(pool, act, gate, range.clone(), &Epilogue::PLAIN, &out, rows, 0);
+            let to = Target { out: &up_out, stride: width, origin: first, tokens: None };
+            compute(pool, act, up, range.clone(), &Epilogue::PLAIN, to);
+            let to = Target { out: &out, stride: rows, origin: 0, tokens: None };
+            compute(pool, act, gate, range.clone(), &Epilogue::PLAIN, to);
             for (token, ups) in scratch.as_slice().chunks_exact(width.max(1)).enumerate() {
                 let at = token * rows + first;
                 // SAFETY: these rows belong to this chunk, and chunks do not overlap.
@@ -147,7 +181,7 @@ fn check(pool: &Pool, act: &Act, matrix: &Matrix) -> Result<(), KernelError> {
     expect_len("columns of the activations", matrix.cols(), act.cols())?;
     let ready = match matrix.need(pool.isa()) {
         Need::Floats => act.tokens() == 0 || act.floats(0..1).is_some(),
-        need => act.tokens() == 0 || act.quantised(need).is_some(),
+        need => act.tokens() == act.bulk().tokens() || act.quantised(need).is_some(),
     };
     if ready { Ok(()) } else { Err(KernelError::NotPrepared(matrix.quant().name())) }
 }
@@ -160,49 +194,56 @@ struct Task<'a> {
 
 impl Task<'_> {
     fn panels(&self, pool: &Pool, act: &Act, panels: Range<usize>) {
-        let rows = self.matrix.rows();
-        compute(pool, act, self.matrix, panels, &self.epilogue, &self.out, rows, 0);
+        let to = Target { out: &self.out, stride: self.matrix.rows(), origin: 0, tokens: None };
+        compute(pool, act, self.matrix, panels, &self.epilogue, to);
     }
 }
 
-/// Computes the rows of `panels` for every token: row `r` of token `t` goes to
-/// `out[t * stride + r - origin]`.
-#[allow(clippy::too_many_arguments, reason = "one strided store, described in full")]
+/// Computes the rows of `panels` for every token.
 fn compute(
     pool: &Pool,
     act: &Act,
     matrix: &Matrix,
     panels: Range<usize>,
     epilogue: &Epilogue<'_>,
-    out: &Parts<'_, f32>,
-    stride: usize,
-    origin: usize,
+    to: Target<'_>,
 ) {
     let isa = pool.isa();
     let need = matrix.need(isa);
+    let rows = panels.start * PANEL..(panels.end * PANEL).min(matrix.rows());
+    if need == Need::Floats {
+        return float_rows(isa, act, matrix, rows, &|row, token, product| {
+            put(epilogue, to, row, token, product);
+        });
+    }
+    let (mut n, mut to) = (act.tokens(), to);
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if let Some((bulk, others)) = act.split() {
+        let target = Target { tokens: Some(bulk), ..to };
+        crate::panel::x86::compute_bulk(matrix, rows.clone(), act.bulk(), epilogue, target);
+        (n, to) = (others.len(), Target { tokens: Some(others), ..to });
+    }
+    let Some(x) = act.quantised(need) else { return };
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if isa >= Isa::Avx2
-        && (matrix.is_packed() || (need.is_either() && act.tokens() > FEW))
-        && let (Some(kind), Some(x)) = (matrix.quant().int_kind(), act.quantised(need))
+        && (matrix.is_packed() || (need.is_either() && n > FEW))
+        && let Some(kind) = matrix.quant().int_kind()
     {
-        let range = panels.start..panels.end.min(matrix.rows().div_ceil(PANEL));
-        let n = act.tokens();
-        crate::panel::x86::compute(isa, matrix, kind, range, x, n, epilogue, out, stride, origin);
-        return;
+        return crate::panel::x86::compute(isa, matrix, kind, rows, x, n, epilogue, to);
     }
-    let rows = panels.start * PANEL..(panels.end * PANEL).min(matrix.rows());
-    let store = |row: usize, token: usize, product: f32| {
-        let at = token * stride + row - origin;
-        // SAFETY: this row belongs to the chunk at hand, and chunks do not overlap.
-        let slot = unsafe { out.part(at..at + 1) };
-        if let Some(slot) = slot.first_mut() {
-            epilogue.apply(product, row, slot);
-        }
-    };
-    if let Some(quantised) = act.quantised(need) {
-        dot::rows(isa, matrix, rows, quantised, act.tokens(), &store);
-    } else {
-        float_rows(isa, act, matrix, rows, &store);
+    dot::rows(isa, matrix, rows, x, n, &|row, token, product| {
+        put(epilogue, to, row, token, product);
+    });
+}
+
+/// Stores a product.
+#[inline(always)]
+fn put(epilogue: &Epilogue<'_>, to: Target<'_>, row: usize, token: usize, product: f32) {
+    let at = to.at(row, token);
+    // SAFETY: this row belongs to the chunk at hand, and chunks do not overlap.
+    let slot = unsafe { to.out.part(at..at + 1) };
+    if let Some(slot) = slot.first_mut() {
+        epilogue.apply(product, row, slot);
     }
 }
 

@@ -68,7 +68,7 @@ fn read(block: &[u8], streams: usize, ahead: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     match isa::offered() {
         // SAFETY: the instruction set is offered.
-        Isa::Avx512 => return unsafe { x86::read512(block, streams, ahead) },
+        Isa::Avx512 | Isa::Amx => return unsafe { x86::read512(block, streams, ahead) },
         // SAFETY: as above.
         Isa::Avx2 => return unsafe { x86::read256(block, streams, ahead) },
         Isa::Scalar => {}
@@ -82,7 +82,7 @@ fn multiply(isa: Isa, rounds: usize) -> usize {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     match isa {
         // SAFETY: the instruction set is offered.
-        Isa::Avx512 => return unsafe { x86::multiply512(rounds) },
+        Isa::Avx512 | Isa::Amx => return unsafe { x86::multiply512(rounds) },
         // SAFETY: as above.
         Isa::Avx2 => return unsafe { x86::multiply256(rounds) },
         Isa::Scalar => {}

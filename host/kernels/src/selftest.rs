@@ -3,7 +3,7 @@
 //! Small random data through each kernel of an instruction set, against the plain code.
 
 use crate::act::Act;
-use crate::attention::{AttentionSpec, KvLayer, attention};
+use crate::attention::{AttentionSpec, KvLayer, attention_bulk};
 use crate::bytes::Bytes;
 use crate::isa::Isa;
 use crate::linear::{Job, linear};
@@ -14,6 +14,14 @@ use crate::quant::{Paths, Quant};
 
 /// One token, a small batch, a large one.
 const BATCHES: [usize; 3] = [1, 3, 14];
+
+/// Tokens in bulk: a pair of tiles and one more.
+const BULK: usize = 33;
+/// How far sums of 256 rounded products may be off: a weight computed to another last bit may round
+/// to the other side.
+const TIES: f32 = 1e-3;
+/// How far sums of values and weights may be off that are each rounded to bf16.
+const ROUNDED: f32 = 1e-2;
 
 /// Runs every kernel of `isa` on small data against the scalar code.
 ///
@@ -31,10 +39,18 @@ pub(crate) fn run(isa: Isa) -> Result<(), &'static str> {
         let packed = raw.pack_for(isa).map_err(|_| name)?;
         for n in BATCHES {
             let x = noise(n * cols, 2);
-            let want = product(&plain, &raw, &x, n).ok_or(name)?;
+            let want = product(&plain, &raw, &x, n, false).ok_or(name)?;
             for matrix in [&raw, &packed] {
-                let got = product(&fast, matrix, &x, n).ok_or(name)?;
+                let got = product(&fast, matrix, &x, n, false).ok_or(name)?;
                 close(&got, &want).then_some(()).ok_or(name)?;
+            }
+        }
+        if isa >= Isa::Amx && quant.int_kind().is_some() {
+            let x = noise(BULK * cols, 2);
+            let want = rounded_product(&raw, &x).ok_or(name)?;
+            for matrix in [&raw, &packed] {
+                let got = product(&fast, matrix, &x, BULK, true).ok_or(name)?;
+                near(&got, &want, TIES).then_some(()).ok_or(name)?;
             }
         }
     }
@@ -46,9 +62,13 @@ pub(crate) fn run(isa: Isa) -> Result<(), &'static str> {
         (Quant::Q4_0, "attention over Q4_0"),
         (Quant::F32, "attention over F32"),
     ] {
-        let want = attend(&plain, kv).ok_or(name)?;
-        let got = attend(&fast, kv).ok_or(name)?;
+        let want = attend(&plain, kv, false).ok_or(name)?;
+        let got = attend(&fast, kv, false).ok_or(name)?;
         close(&got, &want).then_some(()).ok_or(name)?;
+        if isa >= Isa::Amx {
+            let got = attend(&fast, kv, true).ok_or(name)?;
+            near(&got, &want, ROUNDED).then_some(()).ok_or(name)?;
+        }
     }
     Ok(())
 }
@@ -82,12 +102,30 @@ fn sample(quant: Quant, rows: usize, cols: usize) -> Option<Matrix> {
     Matrix::new(quant, rows, cols, Bytes::from_vec(bytes)).ok()
 }
 
-fn product(pool: &Pool, matrix: &Matrix, x: &[f32], n: usize) -> Option<Vec<f32>> {
+fn product(pool: &Pool, matrix: &Matrix, x: &[f32], n: usize, bulk: bool) -> Option<Vec<f32>> {
     let mut act = Act::default();
-    act.prepare(pool, x, n, matrix.cols(), &[matrix]).ok()?;
+    act.prepare_bulk(pool, x, n, &vec![bulk; n], matrix.cols(), &[matrix]).ok()?;
     let mut out = vec![f32::NAN; n * matrix.rows()];
     let job = Job { matrix, bias: None, scale: 1.0, out: &mut out, accumulate: false };
     linear(pool, &act, &mut [job]).ok()?;
+    Some(out)
+}
+
+/// The product of weights and activations that are each rounded to bf16.
+fn rounded_product(matrix: &Matrix, x: &[f32]) -> Option<Vec<f32>> {
+    let round = |x: &mut f32| *x = half::bf16::from_f32(*x).to_f32();
+    let mut x = x.to_vec();
+    x.iter_mut().for_each(round);
+    let tokens = x.len() / matrix.cols();
+    let (mut row, mut out) = (vec![0.0; matrix.cols()], vec![0.0; tokens * matrix.rows()]);
+    for r in 0..matrix.rows() {
+        matrix.row_f32(r, &mut row).ok()?;
+        row.iter_mut().for_each(round);
+        let products = out.iter_mut().skip(r).step_by(matrix.rows());
+        for (out, x) in products.zip(x.chunks_exact(matrix.cols())) {
+            *out = row.iter().zip(x).map(|(w, x)| w * x).sum();
+        }
+    }
     Some(out)
 }
 
@@ -104,7 +142,7 @@ fn operations(isa: Isa) -> bool {
     close(&all(isa), &all(Isa::Scalar))
 }
 
-fn attend(pool: &Pool, kv: Quant) -> Option<Vec<f32>> {
+fn attend(pool: &Pool, kv: Quant, bulk: bool) -> Option<Vec<f32>> {
     let (heads, kv_heads, head_dim, len) = (3, 1, 80, 70);
     let mut layer = KvLayer::new(kv_heads, head_dim, len, kv, kv).ok()?;
     let width = kv_heads * head_dim;
@@ -123,14 +161,20 @@ fn attend(pool: &Pool, kv: Quant) -> Option<Vec<f32>> {
     let rows = [(0, 60), (0, 61), (0, 62), (0, 63), (0, 64), (0, 69), (0, 5)];
     let q = noise(rows.len() * heads * head_dim, 6);
     let mut out = vec![f32::NAN; q.len()];
-    attention(pool, &spec, &q, &rows, &[&layer], &mut out).ok()?;
+    let marks = vec![bulk; rows.len()];
+    attention_bulk(pool, &spec, &q, &rows, &marks, &[&layer], &mut out).ok()?;
     Some(out)
 }
 
 /// Equal up to the rounding of sums in another order.
 fn close(got: &[f32], want: &[f32]) -> bool {
+    near(got, want, 2e-5)
+}
+
+/// Equal up to a share of the largest.
+fn near(got: &[f32], want: &[f32], share: f32) -> bool {
     let size = want.iter().fold(1e-6f32, |m, x| m.max(x.abs()));
-    got.len() == want.len() && got.iter().zip(want).all(|(a, b)| (a - b).abs() <= 2e-5 * size)
+    got.len() == want.len() && got.iter().zip(want).all(|(a, b)| (a - b).abs() <= share * size)
 }
 
 fn noise(n: usize, seed: u64) -> Vec<f32> {

@@ -307,7 +307,7 @@ mod x86 {
 
     /// One vector of sixteen.
     #[derive(Clone, Copy)]
-    pub(crate) struct Avx512(__m512);
+    pub(crate) struct Avx512(pub(crate) __m512);
 
     impl Lanes for Avx512 {
         #[inline(always)]

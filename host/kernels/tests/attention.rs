@@ -11,7 +11,8 @@ mod common;
 
 use common::{Rng, relative_error};
 use gristmill_kernels::{
-    AttentionSpec, KernelError, KvLayer, Pool, Quant, Ring, attention, decode_row, encode_row, isa,
+    AttentionSpec, Isa, KernelError, KvLayer, Pool, Quant, Ring, attention, attention_bulk,
+    decode_row, encode_row, isa,
 };
 
 /// One cache and its contents.
@@ -136,6 +137,36 @@ fn check(name: &str, spec: &AttentionSpec, rows: &[(usize, usize)], sessions: &[
             assert_eq!(first.get_or_insert(out.clone()), &out, "{name} on {isa}, {threads}");
         }
     }
+    in_bulk(name, spec, (&q, rows), &caches, &want);
+}
+
+/// Rows that come in bulk: a little rounded, and not a bit depends on threads or on neighbours.
+fn in_bulk(
+    name: &str,
+    spec: &AttentionSpec,
+    (q, rows): (&[f32], &[(usize, usize)]),
+    caches: &[&KvLayer],
+    want: &[f64],
+) {
+    if isa::offered() < Isa::Amx {
+        return;
+    }
+    let width = spec.heads * spec.head_dim;
+    let attend = |threads: usize, from: usize, rows: &[(usize, usize)]| {
+        let pool = Pool::with_isa(threads, false, Isa::Amx);
+        let q = &q[from * width..(from + rows.len()) * width];
+        let mut out = vec![f32::NAN; q.len()];
+        let marks = vec![true; rows.len()];
+        attention_bulk(&pool, spec, q, rows, &marks, caches, &mut out).unwrap();
+        out
+    };
+    let out = attend(1, 0, rows);
+    let error = relative_error(&out, want);
+    assert!(error < 4e-3, "{name} in bulk: {error:e}");
+    assert_eq!(attend(3, 0, rows), out, "{name} in bulk, threads");
+    let middle = rows.len() / 2;
+    let alone = attend(1, middle, &rows[middle..=middle]);
+    assert_eq!(alone, out[middle * width..][..width], "{name} in bulk, alone");
 }
 
 #[test]
@@ -204,6 +235,20 @@ fn long_contexts_are_split_and_merged() {
     check("long window", &spec, &[(0, 1650)], &sessions);
     spec.sinks = Some(vec![1.0; 6]);
     check("with sinks", &spec, &[(0, 1650)], &sessions);
+}
+
+/// Prompts of several tasks and blocks of keys, and the end of one whose layer keeps a ring.
+#[test]
+fn long_prompts_come_in_bulk() {
+    let mut rng = Rng::new(7);
+    let ring = Ring { window: 300, rows: 200 };
+    for (ring, from) in [(None, 0), (None, 550), (Some(ring), 620)] {
+        let types = (Quant::F16, Quant::F16);
+        let sessions = [session_of(2, 48, 700, types, ring, &mut rng)];
+        let base = AttentionSpec { window: ring.map(|ring| ring.window), ..spec(6, 2, 48) };
+        let rows: Vec<_> = (from..700).map(|p| (0, p)).collect();
+        check(&format!("{ring:?} from {from}"), &base, &rows, &sessions);
+    }
 }
 
 #[test]

@@ -27,6 +27,8 @@ pub struct Row {
 pub enum Want {
     /// Logits of the rows that want them (or an encoder's vectors).
     Result,
+    /// The same, all rows in bulk like those of a prompt, also those that want logits.
+    Bulk,
     /// Logits of the rows that want them, each as if its row were computed in a pass of its own.
     Steps,
     /// The hidden state of every row, before the head.
@@ -45,6 +47,9 @@ pub struct Arena {
     pub(super) places: Vec<(usize, usize)>,
     /// Rows whose logits are wanted.
     kept: Vec<usize>,
+    /// Which of the current rows come in bulk: those nobody waits for one by one, whose logits are
+    /// not wanted. It is a matter of the row alone, so that no row notices its neighbours.
+    pub(super) bulk: Vec<bool>,
     pub(super) row: Vec<f32>,
     pub(super) result: Vec<f32>,
     /// Rows the next phase works on.
@@ -80,6 +85,7 @@ impl Arena {
             positions: Vec::with_capacity(rows),
             places: Vec::with_capacity(rows),
             kept: Vec::with_capacity(rows),
+            bulk: Vec::with_capacity(rows),
             result: vec![0.0; vocabulary * wanted],
             rows,
             wanted,
@@ -138,6 +144,8 @@ impl Arena {
         self.positions.clear();
         self.places.clear();
         self.kept.clear();
+        self.bulk.clear();
+        self.bulk.extend(rows.iter().map(|row| all || want == Want::Bulk || !row.wanted));
         for (index, row) in rows.iter().enumerate() {
             self.positions.push(row.position);
             self.places.push((row.cache, row.position));
@@ -184,6 +192,8 @@ impl Arena {
             }
         }
         self.positions.truncate(self.kept.len());
+        self.bulk.truncate(self.kept.len());
+        self.bulk.fill(false);
         self.current = self.kept.len();
         Ok(())
     }

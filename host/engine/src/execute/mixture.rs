@@ -32,6 +32,8 @@ pub(super) struct Mixture {
     routes: Vec<Route>,
     /// Input rows, expert after expert.
     gathered: Vec<f32>,
+    /// Which of those come in bulk.
+    bulk: Vec<bool>,
     /// The experts' outputs, in the same order.
     products: Vec<f32>,
     /// For every row and place, where its output is.
@@ -66,6 +68,13 @@ struct Expert<'a> {
     activation: Activation,
 }
 
+/// The rows an expert gets, which of them come in bulk, and where its outputs go.
+struct Rows<'a> {
+    x: &'a [f32],
+    bulk: &'a [bool],
+    out: &'a mut [f32],
+}
+
 /// What one expert's products work in.
 #[derive(Default)]
 struct Scratch {
@@ -80,12 +89,13 @@ thread_local! {
 
 impl Expert<'_> {
     /// `out = down (activation(gate x) · up x)` for these rows.
-    fn run(&self, pool: &Pool, scratch: &mut Scratch, x: &[f32], out: &mut [f32]) -> Result<()> {
+    fn run(&self, pool: &Pool, scratch: &mut Scratch, rows: Rows<'_>) -> Result<()> {
         let (width, ff) = (self.gate.cols(), self.gate.rows());
+        let Rows { x, bulk, out } = rows;
         let n = x.len() / width;
         let Scratch { act, gate, up } = scratch;
         gate.resize(n * ff, 0.0);
-        act.prepare(pool, x, n, width, &[self.gate, self.up]).map_err(kernel)?;
+        act.prepare_bulk(pool, x, n, bulk, width, &[self.gate, self.up]).map_err(kernel)?;
         if self.gate_bias.is_none() && self.up_bias.is_none() {
             glu_linear(pool, act, self.gate, self.up, function(self.activation), gate)
                 .map_err(kernel)?;
@@ -99,7 +109,7 @@ impl Expert<'_> {
                 }
             });
         }
-        act.prepare(pool, gate, n, ff, &[self.down]).map_err(kernel)?;
+        act.prepare_bulk(pool, gate, n, bulk, ff, &[self.down]).map_err(kernel)?;
         linear(pool, act, &mut [job(self.down, self.down_bias, out)]).map_err(kernel)
     }
 }
@@ -137,28 +147,32 @@ impl Model<'_> {
             return Ok(());
         }
         self.choose(arena, mixture, x, width, moe)?;
-        let Mixture { routes, gathered, products, places, .. } = mixture;
+        let Mixture { routes, gathered, bulk, products, places, .. } = mixture;
         let input = arena.slot(x, n * width)?;
         gathered.clear();
+        bulk.clear();
         for route in routes.iter() {
             let row = input.get(route.row * width..(route.row + 1) * width).ok_or_else(missing)?;
             gathered.extend_from_slice(row);
+            bulk.push(*arena.bulk.get(route.row).ok_or_else(missing)?);
         }
         products.resize(routes.len() * width, 0.0);
 
         let mut tasks = Vec::new();
         let (mut inputs, mut outputs) = (gathered.as_slice(), products.as_mut_slice());
+        let mut marks = bulk.as_slice();
         for members in routes.chunk_by(|a, b| a.expert == b.expert) {
             let expert = members.first().map_or(0, |route| route.expert);
             let length = members.len() * width;
             let (x, more) = inputs.split_at_checked(length).ok_or_else(missing)?;
             let (out, rest) = outputs.split_at_mut_checked(length).ok_or_else(missing)?;
-            (inputs, outputs) = (more, rest);
-            tasks.push((self.expert(moe, expert)?, x, out));
+            let (bulk, unmarked) = marks.split_at_checked(members.len()).ok_or_else(missing)?;
+            (inputs, outputs, marks) = (more, rest, unmarked);
+            tasks.push((self.expert(moe, expert)?, Rows { x, bulk, out }));
         }
         if self.weights.scarce() {
             // Those at the end come in while those at the beginning are computed.
-            for (expert, _, _) in &tasks {
+            for (expert, _) in &tasks {
                 [expert.gate, expert.up, expert.down].into_iter().for_each(Matrix::will_need);
             }
         }
@@ -199,7 +213,8 @@ impl Model<'_> {
         let mut act = std::mem::take(&mut arena.act);
         mixture.clear();
         mixture.scores.resize(n * moe.experts, 0.0);
-        let prepared = act.prepare(self.pool, arena.slot(x, n * width)?, n, width, &[router]);
+        let input = arena.slot(x, n * width)?;
+        let prepared = act.prepare_bulk(self.pool, input, n, &arena.bulk, width, &[router]);
         let bias = self.weights.vector_or(moe.router_bias)?;
         let done = prepared
             .and_then(|()| linear(self.pool, &act, &mut [job(router, bias, &mut mixture.scores)]));
@@ -241,26 +256,25 @@ impl Model<'_> {
         })
     }
 
-    fn run_experts(&self, tasks: Vec<(Expert<'_>, &[f32], &mut [f32])>) -> Result<()> {
+    fn run_experts(&self, tasks: Vec<(Expert<'_>, Rows<'_>)>) -> Result<()> {
         if tasks.len() < EXPERTS_PER_WORKER * self.pool.threads() {
             return SCRATCH.with_borrow_mut(|scratch| {
                 tasks
                     .into_iter()
-                    .try_for_each(|(expert, x, out)| expert.run(self.pool, scratch, x, out))
+                    .try_for_each(|(expert, rows)| expert.run(self.pool, scratch, rows))
             });
         }
         // The longest first, so that what is left at the end is short.
         let mut tasks = tasks;
-        tasks.sort_by_key(|(_, x, _)| std::cmp::Reverse(x.len()));
+        tasks.sort_by_key(|(_, rows)| std::cmp::Reverse(rows.x.len()));
         let failure = Mutex::new(None);
         let tasks: Vec<_> = tasks.into_iter().map(|task| Mutex::new(Some(task))).collect();
         self.pool.chunks(tasks.len(), 1, &|_, range| {
             for task in tasks.get(range).unwrap_or_default() {
                 let task = task.lock().unwrap_or_else(PoisonError::into_inner).take();
-                let Some((expert, x, out)) = task else { continue };
+                let Some((expert, rows)) = task else { continue };
                 // A phase inside a phase runs on its own thread.
-                let done =
-                    SCRATCH.with_borrow_mut(|scratch| expert.run(self.pool, scratch, x, out));
+                let done = SCRATCH.with_borrow_mut(|scratch| expert.run(self.pool, scratch, rows));
                 if let Err(error) = done {
                     failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
                 }
@@ -291,6 +305,7 @@ impl Model<'_> {
             }
         }
         products.resize(n * out_width, 0.0);
+        let bulk = arena.bulk.as_slice();
         let failure = Mutex::new(None);
         let tasks: Vec<_> = matrices
             .iter()
@@ -303,7 +318,7 @@ impl Model<'_> {
                 let mut task = task.lock().unwrap_or_else(PoisonError::into_inner);
                 let ((matrix, x), out) = &mut *task;
                 let done = SCRATCH.with_borrow_mut(|Scratch { act, .. }| {
-                    act.prepare(self.pool, x, n, inner, &[matrix])?;
+                    act.prepare_bulk(self.pool, x, n, bulk, inner, &[matrix])?;
                     linear(self.pool, act, &mut [job(matrix, None, out)])
                 });
                 if let Err(error) = done {

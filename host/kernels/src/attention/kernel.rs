@@ -45,8 +45,8 @@ pub(super) type Values = unsafe fn(
     count: usize,
     out: *mut f32,
 );
-/// Softmax of one row of scores against a running maximum.
-pub(super) type Softmax = unsafe fn(scores: &mut [f32; BLOCK], running: &mut Running, cap: f32);
+/// Softmax of one row of scores, whole tiles, against a running maximum.
+pub(super) type Softmax = unsafe fn(scores: &mut [f32], running: &mut Running, cap: f32);
 /// `tiles` tiles of `padded` dimensions as floats in the same order.
 pub(super) type Widen = unsafe fn(padded: usize, from: *const u8, tiles: usize, out: *mut f32);
 
@@ -149,7 +149,7 @@ macro_rules! kernels {
             }
 
             $(#[target_feature(enable = $features)])?
-            unsafe fn softmax(scores: &mut [f32; BLOCK], running: &mut Running, cap: f32) {
+            unsafe fn softmax(scores: &mut [f32], running: &mut Running, cap: f32) {
                 softmax_body::<$fma>(scores, running, cap);
             }
 
@@ -185,7 +185,7 @@ impl Kernels {
     pub(super) fn of(isa: Isa) -> &'static Kernels {
         match isa {
             #[cfg(all(target_arch = "x86_64", not(miri)))]
-            Isa::Avx512 => &avx512::KERNELS,
+            Isa::Avx512 | Isa::Amx => &avx512::KERNELS,
             #[cfg(all(target_arch = "x86_64", not(miri)))]
             Isa::Avx2 => &avx2::KERNELS,
             _ => &plain::KERNELS,
@@ -433,7 +433,7 @@ unsafe fn widen_values_body<V: Lanes, S: Stored>(
 
 /// Turns scores into weights relative to the running maximum. Masked keys have minus infinity.
 #[inline(always)]
-fn softmax_body<const FMA: bool>(scores: &mut [f32; BLOCK], running: &mut Running, cap: f32) {
+fn softmax_body<const FMA: bool>(scores: &mut [f32], running: &mut Running, cap: f32) {
     if cap > 0.0 {
         let inverse = 1.0 / cap;
         for s in scores.iter_mut() {

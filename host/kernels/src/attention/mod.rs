@@ -5,6 +5,8 @@ mod kernel;
 mod run;
 mod store;
 mod stored;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod tiles;
 
 pub use cache::{KvLayer, Ring};
 
@@ -72,6 +74,26 @@ pub fn attention(
     caches: &[&KvLayer],
     out: &mut [f32],
 ) -> Result<(), KernelError> {
+    attention_bulk(pool, spec, q, rows, &[], caches, out)
+}
+
+/// [`attention`], where the rows marked in `bulk` come in bulk: where there are tiles (AMX) their
+/// softmax, and the values, are rounded to bf16. What a row gets does not depend on its neighbours.
+///
+/// # Errors
+/// As for [`attention`], or there are marks (if there are any) for another number of rows.
+pub fn attention_bulk(
+    pool: &Pool,
+    spec: &AttentionSpec,
+    q: &[f32],
+    rows: &[(usize, usize)],
+    bulk: &[bool],
+    caches: &[&KvLayer],
+    out: &mut [f32],
+) -> Result<(), KernelError> {
+    if !bulk.is_empty() {
+        expect_len("marks of rows in bulk", rows.len(), bulk.len())?;
+    }
     spec.check()?;
     let width = spec.heads * spec.head_dim;
     expect_len("queries", rows.len() * width, q.len())?;
@@ -87,6 +109,6 @@ pub fn attention(
             return Err(KernelError::Lost { position, first: layer.first() });
         }
     }
-    run::attend(pool, spec, q, rows, caches, out);
+    run::attend(pool, spec, q, rows, bulk, caches, out);
     Ok(())
 }

@@ -24,14 +24,20 @@ const SPLIT: usize = 512;
 /// Query rows from which on a block of keys and values is widened to floats once for all of them.
 const WIDEN: usize = 12;
 
+/// Query rows of a task that came in bulk: enough that making tiles of keys and values for all of
+/// them is little beside the products.
+const BULK: usize = 192;
+
 /// Some queries, a key head and a range of keys.
-struct Task {
-    rows: Range<usize>,
-    cache: usize,
-    head: usize,
-    keys: Range<usize>,
+pub(super) struct Task {
+    pub(super) rows: Range<usize>,
+    pub(super) cache: usize,
+    pub(super) head: usize,
+    pub(super) keys: Range<usize>,
     /// Where the partial result goes, in units of (value row + 2), if the keys were split.
     partial: Option<usize>,
+    /// Whether they came in bulk, and there are tiles.
+    bulk: bool,
 }
 
 /// A query head whose parts must be merged: row, head, first part, number of parts.
@@ -66,11 +72,12 @@ pub(super) fn attend(
     spec: &AttentionSpec,
     q: &[f32],
     rows: &[(usize, usize)],
+    bulk: &[bool],
     caches: &[&KvLayer],
     out: &mut [f32],
 ) {
     PLAN.with_borrow_mut(|plan| {
-        plan.cut(spec, rows, caches);
+        plan.cut(spec, rows, if pool.isa() >= Isa::Amx { bulk } else { &[] }, caches);
         let group = spec.heads / spec.kv_heads;
         let width = spec.head_dim + 2;
         let parts: usize = plan.merges.iter().map(|m| m.3).sum();
@@ -79,10 +86,13 @@ pub(super) fn attend(
         let partials = Parts::new(partials.resize(parts * width));
         pool.chunks(tasks.len(), 1, &|_, range| {
             for task in &tasks[range] {
-                SCRATCH.with_borrow_mut(|scratch| {
-                    let work = Work { isa: pool.isa(), spec, group, q, rows, caches };
-                    work.run(task, scratch, &partials, &out);
-                });
+                let work = Work { isa: pool.isa(), spec, group, q, rows, caches };
+                #[cfg(all(target_arch = "x86_64", not(miri)))]
+                if task.bulk {
+                    super::tiles::run(&work, task, &out);
+                    continue;
+                }
+                SCRATCH.with_borrow_mut(|scratch| work.run(task, scratch, &partials, &out));
             }
         });
         if merges.is_empty() {
@@ -107,19 +117,29 @@ pub(super) fn attend(
 }
 
 impl Plan {
-    fn cut(&mut self, spec: &AttentionSpec, rows: &[(usize, usize)], caches: &[&KvLayer]) {
+    fn cut(
+        &mut self,
+        spec: &AttentionSpec,
+        rows: &[(usize, usize)],
+        bulk: &[bool],
+        caches: &[&KvLayer],
+    ) {
         self.tasks.clear();
         self.merges.clear();
         let group = spec.heads / spec.kv_heads;
         // About 48 query rows a task keep keys and values in the first-level cache.
-        let together = (if spec.head_dim > 128 { 24 } else { 48 } / group).max(1);
+        let single = (if spec.head_dim > 128 { 24 } else { 48 } / group).max(1);
+        let marked = |row: usize| bulk.get(row).copied().unwrap_or(false);
         let mut first = 0;
         let mut partial = 0;
         while first < rows.len() {
             let (cache, position) = rows[first];
+            let bulk = marked(first);
+            let together = if bulk { (BULK / group).max(1) } else { single };
             let mut end = first + 1;
             while end < rows.len()
                 && end - first < together
+                && marked(end) == bulk
                 && rows[end] == (cache, position + end - first)
             {
                 end += 1;
@@ -128,13 +148,13 @@ impl Plan {
             let low = spec.visible(position, len);
             let high = spec.visible(position + end - first - 1, len);
             let keys = low.start.min(high.start)..low.end.max(high.end);
-            let single = end - first == 1;
+            let single = end - first == 1 && !bulk;
             // Cuts lie at multiples of the split, whatever the range starts with.
             let cuts = (keys.start / SPLIT)..keys.end.div_ceil(SPLIT).max(keys.start / SPLIT + 1);
             for head in 0..spec.kv_heads {
                 if !single || cuts.len() == 1 {
                     let (rows, keys) = (first..end, keys.clone());
-                    self.tasks.push(Task { rows, cache, head, keys, partial: None });
+                    self.tasks.push(Task { rows, cache, head, keys, partial: None, bulk });
                     continue;
                 }
                 for cut in cuts.clone() {
@@ -142,7 +162,7 @@ impl Plan {
                     let at = partial + cut - cuts.start;
                     let rows = first..end;
                     // The group's heads follow each other, each with all its parts.
-                    self.tasks.push(Task { rows, cache, head, keys, partial: Some(at) });
+                    self.tasks.push(Task { rows, cache, head, keys, partial: Some(at), bulk });
                 }
                 for g in 0..group {
                     let at = partial + g * cuts.len();
@@ -158,13 +178,13 @@ impl Plan {
 }
 
 /// What all tasks share.
-struct Work<'a> {
-    isa: Isa,
-    spec: &'a AttentionSpec,
-    group: usize,
-    q: &'a [f32],
-    rows: &'a [(usize, usize)],
-    caches: &'a [&'a KvLayer],
+pub(super) struct Work<'a> {
+    pub(super) isa: Isa,
+    pub(super) spec: &'a AttentionSpec,
+    pub(super) group: usize,
+    pub(super) q: &'a [f32],
+    pub(super) rows: &'a [(usize, usize)],
+    pub(super) caches: &'a [&'a KvLayer],
 }
 
 impl Work<'_> {
@@ -288,12 +308,12 @@ impl Work<'_> {
     }
 }
 
-fn sink(spec: &AttentionSpec, head: usize) -> f32 {
+pub(super) fn sink(spec: &AttentionSpec, head: usize) -> f32 {
     spec.sinks.as_ref().map_or(f32::NEG_INFINITY, |sinks| sinks[head])
 }
 
 /// What a row's sums are multiplied with.
-fn normalise(row_most: f32, row_total: f32, sink: f32) -> f32 {
+pub(super) fn normalise(row_most: f32, row_total: f32, sink: f32) -> f32 {
     let most = row_most.max(sink);
     if most == f32::NEG_INFINITY && !row_total.is_nan() {
         return 0.0;

@@ -57,7 +57,7 @@ kernels!(avx512, crate::simd::Avx512, "avx512f,avx512bw,avx512dq,avx512vl,avx2,f
 fn of(isa: Isa) -> &'static Kernels {
     match isa {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        Isa::Avx512 => &avx512::KERNELS,
+        Isa::Avx512 | Isa::Amx => &avx512::KERNELS,
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         Isa::Avx2 => &avx2::KERNELS,
         _ => &plain::KERNELS,

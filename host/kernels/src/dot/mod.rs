@@ -97,7 +97,7 @@ pub(crate) fn rows(
                 // SAFETY: an `Isa` above scalar is offered; the kernels check lengths.
                 let product = unsafe {
                     match isa {
-                        Isa::Avx512 => grid::avx512(quant, bytes, token),
+                        Isa::Avx512 | Isa::Amx => grid::avx512(quant, bytes, token),
                         _ => grid::avx2(quant, bytes, token),
                     }
                 };
@@ -120,7 +120,7 @@ pub(crate) fn rows(
             // SAFETY: an `Isa` above scalar is offered; the kernels check lengths.
             unsafe {
                 match isa {
-                    Isa::Avx512 => x86::avx512(quant, &bytes, few, &mut out),
+                    Isa::Avx512 | Isa::Amx => x86::avx512(quant, &bytes, few, &mut out),
                     _ => x86::avx2(quant, &bytes, few, &mut out),
                 }
             }

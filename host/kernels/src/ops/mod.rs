@@ -82,7 +82,7 @@ macro_rules! multiversion {
                 match isa {
                     // SAFETY: an `Isa` above scalar exists only where `isa::offered` found its
                     // features.
-                    crate::isa::Isa::Avx512 => return unsafe { avx512($($arg),*) },
+                    crate::isa::Isa::Avx512 | crate::isa::Isa::Amx => return unsafe { avx512($($arg),*) },
                     // SAFETY: as above.
                     crate::isa::Isa::Avx2 => return unsafe { avx2($($arg),*) },
                     crate::isa::Isa::Scalar => {}

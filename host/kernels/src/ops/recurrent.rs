@@ -113,7 +113,7 @@ mod tests {
     }
 
     fn offered() -> impl Iterator<Item = Isa> {
-        [Isa::Scalar, Isa::Avx2, Isa::Avx512].into_iter().filter(|isa| *isa <= isa::current())
+        isa::current().up_to()
     }
 
     #[test]

@@ -14,26 +14,44 @@
 mod batch;
 mod format;
 mod one;
+mod tiles;
 mod vector;
 
+use std::ops::Range;
+
 use crate::act::Quantised;
+use crate::bulk::{Bulk, SIDE, STEP, TILE};
 use crate::codec::codes::IntKind;
 use crate::isa::Isa;
-use crate::linear::Epilogue;
+use crate::linear::{Epilogue, Target};
 use crate::matrix::Matrix;
-use crate::memory::Parts;
 use crate::quant::Quant;
 
 use super::layout::{Layout, ROWS};
 use batch::{Packed, Rows, Scratch};
-use format::{
-    Format, Iq4Nl, Iq4Xs, Minimum, Mxfp4, Nvfp4, Q1_0, Q2_0, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1,
-    Q5K, Q6K, Q8_0, Shape, Simple, Sixteens, SixteensMinimum, SixteensWide, Tq1_0, Tq2_0, Wide,
-};
+use format::{Format, Minimum, Shape, Simple, Sixteens, SixteensMinimum, SixteensWide, Wide};
 use vector::{Avx2, Avx512, Output, Vector};
 
+/// `$body` with `$format` as the format of a packed type.
+macro_rules! formats {
+    ($quant:expr, $format:ident => $body:expr) => {
+        formats!(@ $quant, $format, $body,
+            Q4_0 Q4_0, Q4_1 Q4_1, Q5_0 Q5_0, Q5_1 Q5_1, Q8_0 Q8_0, IQ4_NL Iq4Nl, MXFP4 Mxfp4,
+            NVFP4 Nvfp4, Q1_0 Q1_0, Q2_0 Q2_0, Q2_K Q2K, Q3_K Q3K, Q4_K Q4K, Q5_K Q5K, Q6_K Q6K,
+            IQ4_XS Iq4Xs, TQ1_0 Tq1_0, TQ2_0 Tq2_0)
+    };
+    (@ $quant:expr, $format:ident, $body:expr, $($name:ident $type:ident),*) => {
+        match $quant {
+            $(Quant::$name => {
+                type $format = format::$type;
+                $body
+            })*
+            _ => {}
+        }
+    };
+}
 /// A product of some panels with all tokens, lengths checked.
-struct Product<'a> {
+struct Product<'a, X = Quantised> {
     matrix: &'a Matrix,
     /// First byte of the first panel; nothing for a matrix that is not packed.
     weights: &'a [u8],
@@ -46,83 +64,129 @@ struct Product<'a> {
     /// First row, and the first row that is not there any more.
     first_row: usize,
     end_row: usize,
-    x: &'a Quantised,
-    class: usize,
+    x: &'a X,
     tokens: usize,
+    kind: IntKind,
     epilogue: &'a Epilogue<'a>,
-    out: &'a Parts<'a, f32>,
-    stride: usize,
-    origin: usize,
+    to: Target<'a>,
 }
 
-/// Computes the rows of `range` (panels) for `tokens` tokens: row `r` of token `t` goes to
-/// `out[t * stride + r - origin]`. The matrix is packed, or not and met by tiles; the instruction set
-/// is AVX2 or better, and offered.
-#[allow(clippy::too_many_arguments, reason = "one strided store, described in full")]
+impl<'a, X> Product<'a, X> {
+    /// The product of the panels of `rows`, which begin with a whole one. None if there is nothing
+    /// to compute.
+    fn new(
+        matrix: &'a Matrix,
+        kind: IntKind,
+        rows: Range<usize>,
+        (x, tokens): (&'a X, usize),
+        epilogue: &'a Epilogue<'a>,
+        to: Target<'a>,
+    ) -> Option<Self> {
+        if tokens == 0 || rows.is_empty() {
+            return None;
+        }
+        let cols = matrix.cols();
+        let layout = matrix.panels().map(|panels| panels.layout);
+        let panel_bytes = layout.map_or(0, |layout| layout.panel_bytes(cols));
+        let panels = rows.start / ROWS..rows.end.div_ceil(ROWS);
+        let bytes = panels.start * panel_bytes..panels.end * panel_bytes;
+        let weights = match matrix.panels() {
+            Some(panels) => panels.as_slice().get(bytes).unwrap_or(&[]),
+            None => &[],
+        };
+        assert!(weights.len() == panels.len() * panel_bytes, "panels outside the matrix");
+        to.check(rows.end, tokens);
+        Some(Product {
+            matrix,
+            weights,
+            panel_bytes,
+            header_bytes: layout.map_or(0, |layout| layout.header_bytes(cols)),
+            header: layout.map_or(0, |layout| layout.header),
+            supers: layout.map_or(0, |layout| layout.supers(cols)),
+            first_row: rows.start,
+            end_row: rows.end,
+            x,
+            tokens,
+            kind,
+            epilogue,
+            to,
+        })
+    }
+}
+
+/// Computes the rows of some panels for `tokens` tokens. The matrix is packed, or not and met by
+/// tiles; the instruction set is AVX2 or better, and offered.
+#[allow(clippy::too_many_arguments, reason = "one product, described in full")]
 pub(crate) fn compute(
     isa: Isa,
     matrix: &Matrix,
     kind: IntKind,
-    range: std::ops::Range<usize>,
+    rows: Range<usize>,
     x: &Quantised,
     tokens: usize,
     epilogue: &Epilogue<'_>,
-    out: &Parts<'_, f32>,
-    stride: usize,
-    origin: usize,
+    to: Target<'_>,
 ) {
-    let (rows, cols) = (matrix.rows(), matrix.cols());
-    let (first_row, end_row) = (range.start * ROWS, (range.end * ROWS).min(rows));
-    if tokens == 0 || first_row >= end_row {
-        return;
-    }
+    let Some(product) = Product::new(matrix, kind, rows, (x, tokens), epilogue, to) else { return };
     let layout = matrix.panels().map(|panels| panels.layout);
-    let blocks = layout.map_or(x.blocks, |layout| layout.supers(cols) * layout.blocks);
-    let panel_bytes = layout.map_or(0, |layout| layout.panel_bytes(cols));
-    let bytes = range.start * panel_bytes..range.end * panel_bytes;
-    let weights = match matrix.panels() {
-        Some(panels) => panels.as_slice().get(bytes).unwrap_or(&[]),
-        None => &[],
-    };
+    let blocks = layout.map_or(x.blocks, |layout| product.supers * layout.blocks);
     // The kernels read activations by pointer: all of these must hold the tiles they walk.
     let cells = tokens.div_ceil(x.width.max(1)) * x.blocks * x.width;
     let twice = if kind.sixteens { 2 } else { 1 };
     let fits = x.width > 0
         && blocks == x.blocks
-        && x.blocks * 32 >= cols
-        && weights.len() == range.len() * panel_bytes
+        && x.blocks * 32 >= matrix.cols()
         && x.codes.as_slice().len() >= cells * 32
         && x.scale.as_slice().len() >= cells
         && x.magic.as_slice().len() >= cells
         && x.sums(kind).len() >= if kind.has_min { cells * twice } else { 0 }
         && x.start.get(kind.class).is_some_and(|start| start.as_slice().len() >= cells * twice);
     assert!(fits, "activations of another shape than the weights");
-    // The last row of the last token is the furthest store.
-    let _ = out.pointer((tokens - 1) * stride + end_row - origin);
-    let product = Product {
-        matrix,
-        weights,
-        panel_bytes,
-        header_bytes: layout.map_or(0, |layout| layout.header_bytes(cols)),
-        header: layout.map_or(0, |layout| layout.header),
-        supers: layout.map_or(0, |layout| layout.supers(cols)),
-        first_row,
-        end_row,
-        x,
-        class: kind.class,
-        tokens,
-        epilogue,
-        out,
-        stride,
-        origin,
-    };
     // SAFETY: the caller vouches for the instruction set; all ranges were checked above.
     unsafe {
         match isa {
-            Isa::Avx512 => avx512(&product, layout),
+            Isa::Avx512 | Isa::Amx => avx512(&product, layout),
             _ => avx2(&product, layout),
         }
     }
+}
+
+/// Computes the rows of some panels for the tokens that came in bulk. AMX is offered, and the type
+/// has integer kernels.
+pub(crate) fn compute_bulk(
+    matrix: &Matrix,
+    rows: Range<usize>,
+    x: &Bulk,
+    epilogue: &Epilogue<'_>,
+    to: Target<'_>,
+) {
+    let Some(kind) = matrix.quant().int_kind() else { return };
+    let product = Product::new(matrix, kind, rows, (x, x.tokens()), epilogue, to);
+    let Some(product) = product else { return };
+    let tiles = 2 * x.steps() * x.tokens().div_ceil(SIDE) * TILE;
+    let fits = x.steps() * STEP == matrix.cols() && x.tiles().len() >= tiles;
+    assert!(fits, "activations of another shape than the weights");
+    tiles::SCRATCH.with_borrow_mut(|scratch| {
+        // SAFETY: activations come in bulk only where AMX is offered; ranges were checked above.
+        unsafe {
+            match matrix.panels() {
+                Some(panels) => {
+                    formats!(panels.layout.quant, Format => bulk::<Packed<Format>>(&product, scratch));
+                }
+                None => bulk::<tiles::Unpacked>(&product, scratch),
+            }
+        }
+    });
+}
+
+/// # Safety
+/// AMX is offered, and the product's ranges hold.
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni,avx512bf16,avx2,fma,f16c"
+)]
+unsafe fn bulk<W: tiles::Weights>(p: &Product<'_, Bulk>, scratch: &mut tiles::Scratch) {
+    // SAFETY: the caller's promises, passed on.
+    unsafe { tiles::run::<W>(p, scratch) }
 }
 
 macro_rules! run {
@@ -135,7 +199,7 @@ macro_rules! run {
                 let Some(layout) = layout else {
                     // The work is in functions that are compiled for the instruction set.
                     return batch::SCRATCH.with_borrow_mut(|scratch| {
-                        let Some(kind) = p.matrix.quant().int_kind() else { return };
+                        let kind = p.kind;
                         match (kind.sixteens, kind.has_min, kind.offset == 128) {
                             (false, false, false) => $rows::<Simple>(p, scratch),
                             (false, true, _) => $rows::<Minimum>(p, scratch),
@@ -146,27 +210,7 @@ macro_rules! run {
                         }
                     });
                 };
-                match layout.quant {
-                    Quant::Q4_0 => either::<Q4_0>(p),
-                    Quant::Q4_1 => either::<Q4_1>(p),
-                    Quant::Q5_0 => either::<Q5_0>(p),
-                    Quant::Q5_1 => either::<Q5_1>(p),
-                    Quant::Q8_0 => either::<Q8_0>(p),
-                    Quant::IQ4_NL => either::<Iq4Nl>(p),
-                    Quant::MXFP4 => either::<Mxfp4>(p),
-                    Quant::NVFP4 => either::<Nvfp4>(p),
-                    Quant::Q1_0 => either::<Q1_0>(p),
-                    Quant::Q2_0 => either::<Q2_0>(p),
-                    Quant::Q2_K => either::<Q2K>(p),
-                    Quant::Q3_K => either::<Q3K>(p),
-                    Quant::Q4_K => either::<Q4K>(p),
-                    Quant::Q5_K => either::<Q5K>(p),
-                    Quant::Q6_K => either::<Q6K>(p),
-                    Quant::IQ4_XS => either::<Iq4Xs>(p),
-                    Quant::TQ1_0 => either::<Tq1_0>(p),
-                    Quant::TQ2_0 => either::<Tq2_0>(p),
-                    _ => {}
-                }
+                formats!(layout.quant, F => either::<F>(p));
             }
 
             unsafe fn either<F: Format>(p: &Product<'_>) {
@@ -216,14 +260,14 @@ run!(avx2, one_avx2, several_avx2, rows_avx2, Avx2, "avx2,fma,f16c");
 /// # Safety
 /// The rows below `end_row` and the tokens are inside the product's output.
 #[inline(always)]
-unsafe fn store<V: Vector>(p: &Product<'_>, row: usize, sums: &[V::F], token: usize) {
+unsafe fn store<V: Vector, X>(p: &Product<'_, X>, row: usize, sums: &[V::F], token: usize) {
     let lanes = p.end_row.saturating_sub(row).min(V::LANES);
     if lanes == 0 {
         return;
     }
     for (t, &sum) in sums.iter().enumerate() {
         let out = Output {
-            to: p.out.pointer((token + t) * p.stride + row - p.origin),
+            to: p.to.out.pointer(p.to.at(row, token + t)),
             scale: p.epilogue.scale,
             bias: p.epilogue.bias.map_or(std::ptr::null(), |bias| bias.as_ptr().wrapping_add(row)),
             accumulate: p.epilogue.accumulate,

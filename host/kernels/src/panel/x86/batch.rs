@@ -223,7 +223,7 @@ unsafe fn tile_of<V: Vector, S: Shape, const R: usize, const N: usize>(
         let scale = p.x.scale.as_slice().as_ptr().add(cell);
         let magic = p.x.magic.as_slice().as_ptr().add(cell);
         let halves = if S::SIXTEENS { 2 } else { 1 };
-        let start = p.x.start.get_unchecked(p.class).as_slice().as_ptr().add(halves * cell);
+        let start = p.x.start.get_unchecked(p.kind.class).as_slice().as_ptr().add(halves * cell);
         let mins = if !S::MIN {
             scale
         } else if S::SIXTEENS {
@@ -289,7 +289,7 @@ unsafe fn tile_of<V: Vector, S: Shape, const R: usize, const N: usize>(
         }
         let tokens = (p.tokens - tile * N).min(N);
         for (r, sums) in total.iter().enumerate() {
-            store::<V>(p, row + (first + r) * V::LANES, &sums[..tokens], tile * N);
+            store::<V, _>(p, row + (first + r) * V::LANES, &sums[..tokens], tile * N);
         }
     }
 }

@@ -31,7 +31,7 @@ pub(super) unsafe fn run<V: Vector, F: Format>(p: &Product<'_>) {
         unsafe {
             let sums = panel::<V, F>(p, weights);
             for part in 0..V::PARTS {
-                store::<V>(p, row + part * V::LANES, &sums[part..part + 1], 0);
+                store::<V, _>(p, row + part * V::LANES, &sums[part..part + 1], 0);
             }
             weights = weights.add(p.panel_bytes);
         }
@@ -50,7 +50,7 @@ unsafe fn panel<V: Vector, F: Format>(p: &Product<'_>, weights: *const u8) -> [V
         let magic = p.x.magic.as_slice().as_ptr();
         let sum32 = p.x.scaled_sum.as_slice().as_ptr();
         let sum16 = p.x.scaled_halves.as_slice().as_ptr();
-        let start = p.x.start.get_unchecked(p.class).as_slice().as_ptr();
+        let start = p.x.start.get_unchecked(p.kind.class).as_slice().as_ptr();
         let data = weights.add(p.header_bytes);
         let mut total = [V::splat(0.0); 2];
         for s in 0..p.supers {
