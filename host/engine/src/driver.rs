@@ -95,7 +95,9 @@ impl Shared {
             usual: AtomicU64::new(1000),
             threads,
         });
-        let (pin, answers) = (config.pin, (config.max_active, config.speculation));
+        let pin = config.pin;
+        let manner =
+            Manner { most: config.max_active, guess: config.speculation, bulk: config.bulk };
         let weak = Arc::downgrade(&shared);
         thread::Builder::new()
             .name("engine".to_owned())
@@ -108,7 +110,7 @@ impl Shared {
                         shared.usual.store((old * 7 + ms) / 8, Ordering::Relaxed);
                     }
                 };
-                Driver::new(pool, inbox, memory, answers, Box::new(usual)).run();
+                Driver::new(pool, inbox, memory, manner, Box::new(usual)).run();
             })
             .map_err(|error| {
                 Error::internal(format!("cannot start the engine's thread: {error}"))
@@ -209,12 +211,22 @@ impl Sink {
     }
 }
 
+/// How answers are computed.
+#[derive(Clone, Copy)]
+struct Manner {
+    /// How many at once.
+    most: usize,
+    /// Whether tokens are guessed.
+    guess: bool,
+    /// Whether prompts come in bulk.
+    bulk: bool,
+}
+
 struct Driver {
     pool: Pool,
     inbox: mpsc::Receiver<Command>,
     memory: Arc<Memory>,
-    max_active: usize,
-    speculation: bool,
+    manner: Manner,
     usual: Box<dyn Fn(u64) + Send>,
     slots: Vec<Slot>,
     queue: VecDeque<Box<Start>>,
@@ -227,15 +239,14 @@ impl Driver {
         pool: Pool,
         inbox: mpsc::Receiver<Command>,
         memory: Arc<Memory>,
-        (max_active, speculation): (usize, bool),
+        manner: Manner,
         usual: Box<dyn Fn(u64) + Send>,
     ) -> Self {
         Self {
             pool,
             inbox,
             memory,
-            max_active,
-            speculation,
+            manner,
             usual,
             slots: Vec::new(),
             queue: VecDeque::new(),
@@ -294,7 +305,7 @@ impl Driver {
     fn admit(&mut self) {
         while let Some(start) = self.queue.front() {
             let active: usize = self.slots.iter().map(Slot::active).sum();
-            if active >= self.max_active {
+            if active >= self.manner.most {
                 return;
             }
             let core = Arc::clone(&start.core);
@@ -342,7 +353,7 @@ impl Driver {
         if let Some(place) = self.slots.iter().position(|slot| slot.core.key == core.key) {
             return place;
         }
-        self.slots.push(Slot::new(Arc::clone(core), self.max_active, self.speculation));
+        self.slots.push(Slot::new(Arc::clone(core), self.manner));
         self.slots.len() - 1
     }
 

@@ -49,6 +49,9 @@ pub struct EngineConfig {
     pub packages: bool,
     /// Whether tokens are guessed from the text so far and verified in one pass, while it pays.
     pub speculation: bool,
+    /// Whether prompts are read in bulk where the processor has tiles: faster, and rounded
+    /// otherwise than answers are. Without, an answer does not depend on what its context held.
+    pub bulk: bool,
 }
 
 impl Default for EngineConfig {
@@ -64,6 +67,7 @@ impl Default for EngineConfig {
             memory_limit: None,
             packages: true,
             speculation: true,
+            bulk: true,
         }
     }
 }

@@ -12,8 +12,7 @@ mod recurrent;
 use arrayvec::ArrayVec;
 use gristmill_core::{Code, Error, Result};
 use gristmill_kernels::{
-    AttentionSpec, Job, KernelError, KvLayer, Matrix, Pool, attention, attention_bulk, glu_linear,
-    linear,
+    AttentionSpec, Job, KernelError, KvLayer, Matrix, Pool, attention_bulk, glu_linear, linear,
     ops::{self, RopeStyle, Rotations},
 };
 
@@ -420,8 +419,9 @@ impl Model<'_> {
         done.map_err(kernel)
     }
 
-    /// Attention of every row as if it were alone. The kernel takes neighbouring rows of a sequence
-    /// together, and sums in another order then; given last first, none are neighbours.
+    /// Attention of every row that does not come in bulk as if it were alone. The kernel takes
+    /// neighbouring rows of a sequence together, and sums in another order then; given last first,
+    /// none are neighbours.
     fn attend_alone(
         &self,
         arena: &mut Arena,
@@ -431,19 +431,28 @@ impl Model<'_> {
         out: &mut [f32],
     ) -> std::result::Result<(), KernelError> {
         let width = spec.heads * spec.head_dim;
-        let [mut queries, mut results] = std::mem::take(&mut arena.backwards);
+        let [mut queries, mut results] = std::mem::take(&mut arena.reordered);
+        let marked = |bulk: bool| {
+            let marks = arena.bulk.iter().enumerate().filter(move |(_, mark)| **mark == bulk);
+            marks.map(|(row, _)| row)
+        };
+        let order: Vec<usize> = marked(true).chain(marked(false).rev()).collect();
+        let rows: Vec<&[f32]> =
+            arena.slot(q, out.len()).unwrap_or_default().chunks_exact(width).collect();
         queries.clear();
-        for row in arena.slot(q, out.len()).unwrap_or_default().rchunks_exact(width) {
-            queries.extend_from_slice(row);
-        }
+        queries.extend(order.iter().filter_map(|row| rows.get(*row)).copied().flatten());
+        let places: Vec<(usize, usize)> =
+            order.iter().filter_map(|row| arena.places.get(*row)).copied().collect();
+        let bulk: Vec<bool> =
+            order.iter().filter_map(|row| arena.bulk.get(*row)).copied().collect();
         results.resize(out.len(), 0.0);
-        arena.places.reverse();
-        let done = attention(self.pool, spec, &queries, &arena.places, layers, &mut results);
-        arena.places.reverse();
-        for (out, row) in out.chunks_exact_mut(width).zip(results.rchunks_exact(width)) {
-            out.copy_from_slice(row);
+        let done = attention_bulk(self.pool, spec, &queries, &places, &bulk, layers, &mut results);
+        for (row, result) in order.iter().zip(results.chunks_exact(width)) {
+            if let Some(out) = out.get_mut(row * width..(row + 1) * width) {
+                out.copy_from_slice(result);
+            }
         }
-        arena.backwards = [queries, results];
+        arena.reordered = [queries, results];
         done
     }
 

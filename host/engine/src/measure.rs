@@ -70,10 +70,15 @@ impl Bare {
             let rows: Vec<Row> = part
                 .iter()
                 .enumerate()
-                .map(|(n, &token)| Row { cache: 0, position: first + n, token, wanted: true })
+                .map(|(n, &token)| Row {
+                    cache: 0,
+                    position: first + n,
+                    token,
+                    wanted: true,
+                    bulk: chunk > 1,
+                })
                 .collect();
-            let want = if chunk > 1 { Want::Bulk } else { Want::Result };
-            model.run(&mut arena, &rows, &mut [&mut cache], want)?;
+            model.run(&mut arena, &rows, &mut [&mut cache], Want::Result)?;
             out.extend_from_slice(arena.result());
         }
         Ok(out)
@@ -123,6 +128,7 @@ pub fn measure(path: &std::path::Path, families: &dyn Families, what: Measure) -
                     position,
                     token: token(position),
                     wanted: position + 1 == count,
+                    bulk: position + 1 < count,
                 })
                 .collect();
             model.run(arena, &rows, &mut [&mut *cache], Want::Result)?;
@@ -149,7 +155,13 @@ pub fn measure(path: &std::path::Path, families: &dyn Families, what: Measure) -
         let begun = Instant::now();
         for position in what.depth..what.depth + what.decode {
             let rows: Vec<Row> = (0..batch)
-                .map(|cache| Row { cache, position, token: token(position + cache), wanted: true })
+                .map(|cache| Row {
+                    cache,
+                    position,
+                    token: token(position + cache),
+                    wanted: true,
+                    bulk: false,
+                })
                 .collect();
             let mut caches: Vec<&mut Cache> = held.iter_mut().collect();
             model.run(&mut arena, &rows, &mut caches, Want::Result)?;

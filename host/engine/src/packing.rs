@@ -37,10 +37,11 @@ use crate::{
     weights::{Source as _, Weights, products, stack},
 };
 
-/// The kind of kernels this process packs for; part of a package's name.
+/// The kind of kernels this process packs for; part of a package's name. Tiles (AMX) are made of the
+/// packages that AVX-512 reads.
 #[must_use]
 pub fn kind() -> String {
-    format!("{}-{}", std::env::consts::ARCH, isa::current())
+    format!("{}-{}", std::env::consts::ARCH, isa::current().min(Isa::Avx512))
 }
 
 /// Where a model's matrices are.

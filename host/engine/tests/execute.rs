@@ -54,7 +54,13 @@ fn logits(ready: &Ready, threads: usize, tokens: &[u32], chunk: usize) -> Vec<f3
         let rows: Vec<Row> = part
             .iter()
             .enumerate()
-            .map(|(i, &token)| Row { cache: 0, position: index * chunk + i, token, wanted: true })
+            .map(|(i, &token)| Row {
+                cache: 0,
+                position: index * chunk + i,
+                token,
+                wanted: true,
+                bulk: false,
+            })
             .collect();
         model.run(&mut arena, &rows, &mut [&mut cache], Want::Result).unwrap();
         out.extend_from_slice(arena.result());
@@ -117,7 +123,13 @@ fn sequences_in_one_pass_are_computed_as_alone() {
         for (i, share) in shares.into_iter().enumerate() {
             for position in done[i]..done[i] + share {
                 let wanted = position + 1 == texts[i].len();
-                rows.push(Row { cache: i, position, token: texts[i][position], wanted });
+                rows.push(Row {
+                    cache: i,
+                    position,
+                    token: texts[i][position],
+                    wanted,
+                    bulk: false,
+                });
             }
             done[i] += share;
         }
@@ -152,6 +164,7 @@ fn a_cache_cut_back_continues_as_if_the_rest_had_never_been() {
                 position: first + i,
                 token,
                 wanted: i + 1 == tokens.len(),
+                bulk: false,
             })
             .collect();
         model.run(&mut arena, &rows, &mut [cache], Want::Result).unwrap();
@@ -191,6 +204,7 @@ fn a_window_that_has_moved_on_is_read_again() {
                     position: first + i,
                     token,
                     wanted: i + 1 == piece.len(),
+                    bulk: false,
                 })
                 .collect();
             model.run(&mut arena, &rows, &mut [cache], Want::Result).unwrap();
@@ -245,7 +259,7 @@ fn an_encoder_agrees_with_the_reference_for_several_texts_in_one_pass() {
     let mut rows = Vec::new();
     for (cache, text) in texts.iter().enumerate() {
         for (position, &token) in text.iter().enumerate() {
-            rows.push(Row { cache, position, token, wanted: false });
+            rows.push(Row { cache, position, token, wanted: false, bulk: false });
         }
     }
     let mut arena = Arena::new(&plan, 64, 1);
@@ -272,7 +286,13 @@ fn an_abandoned_pass_leaves_the_caches_as_they_were() {
         tokens
             .iter()
             .enumerate()
-            .map(|(position, &token)| Row { cache: 0, position, token, wanted: position == 5 })
+            .map(|(position, &token)| Row {
+                cache: 0,
+                position,
+                token,
+                wanted: position == 5,
+                bulk: false,
+            })
             .collect()
     };
     for phase in [0, 1, 8, 20] {

@@ -55,6 +55,7 @@ fn greedy(bare: &Bare, threads: usize, prompt: &[u32], n: usize) -> Vec<u32> {
                 position: first + i,
                 token,
                 wanted: i + 1 == next.len(),
+                bulk: false,
             })
             .collect();
         model.run(&mut arena, &rows, &mut [&mut cache], Want::Result).unwrap();

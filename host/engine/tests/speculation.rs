@@ -50,6 +50,7 @@ fn compare(bare: &Bare, tokens: &[u32], prefix: usize) {
                 position,
                 token: tokens[position],
                 wanted: want == Want::Steps || position + 1 == first + count,
+                bulk: false,
             })
             .collect();
         model.run(arena, &rows, &mut [cache], want).unwrap();

@@ -229,6 +229,7 @@ impl Ready {
                 position: first + i,
                 token,
                 wanted: i + 1 == tokens.len(),
+                bulk: false,
             })
             .collect();
         model.run(&mut arena, &rows, &mut [cache], Want::Result).unwrap();
@@ -300,6 +301,7 @@ fn sequences_in_one_pass_are_computed_as_alone() {
                 position,
                 token,
                 wanted: position + 1 == text.len(),
+                bulk: false,
             })
         })
         .collect();
@@ -362,7 +364,13 @@ fn an_abandoned_pass_leaves_a_state_that_can_go_on() {
     let mut cache = ready.cache();
     ready.feed(1, &mut cache, &text[..12]);
     let rows: Vec<Row> = (12..20)
-        .map(|position| Row { cache: 0, position, token: text[position], wanted: position == 19 })
+        .map(|position| Row {
+            cache: 0,
+            position,
+            token: text[position],
+            wanted: position == 19,
+            bulk: false,
+        })
         .collect();
     let asked = std::cell::Cell::new(0);
     let abandoned = || {

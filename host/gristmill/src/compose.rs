@@ -292,6 +292,7 @@ pub(crate) fn engine_config(settings: &Settings) -> Result<EngineConfig> {
         memory_limit: settings.count("engine.memory_mib").map(|mib| mib << 20),
         packages: settings.flag("engine.packages"),
         speculation: speculation(settings)?,
+        bulk: settings.flag("engine.bulk"),
         ..EngineConfig::default()
     };
     if let Some(context) = number(settings, "engine.context") {

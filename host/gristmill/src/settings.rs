@@ -93,6 +93,7 @@ settings! {
     engine.memory_mib: Count = "", "Memory that models and caches may take, in MiB. Unset: what the machine has, less a reserve.";
     engine.packages: Flag = "true", "Whether packed weights are kept in the store and shared between processes; otherwise each process packs into its own memory.";
     engine.speculation: Text = "\"auto\"", "auto: guess tokens from the text so far while that pays, which changes no answer; off: never.";
+    engine.bulk: Flag = "true", "Whether prompts are read in bulk where the processor has tiles (AMX): faster, and rounded otherwise than answers are, so that how much of a prompt was in a cache may show in an answer. false: it never does.";
     models.keep_alive: Text = "\"5m\"", "How long an idle model stays loaded: 30s, 5m, 1h; 0 not at all, -1 for ever.";
     models.preload: List = "[]", "Models opened at start.";
     plugins.families: List = "[\"llama\", \"qwen\", \"gemma\", \"phi\", \"glm\", \"gpt-oss\", \"deepseek\", \"olmo\", \"granite\", \"cohere\", \"starcoder\", \"lfm\", \"qwen-next\", \"bert\"]", "Pins of the model families, asked in this order.";

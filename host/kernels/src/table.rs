@@ -19,9 +19,16 @@ and activations are floats. *Decoded*: no weight type of models; decoded to floa
 
 Every kernel exists for AVX-512 (with VBMI and VNNI) and for AVX2 (with FMA and F16C), and in plain
 code. At start each is tried on a small known product; one that fails lowers the instruction set for
-all, and `gristmill host profile` says which it was. `GRISTMILL_ISA=scalar|avx2|avx512` lowers it by
-hand. Panels give the same bits with every instruction set and every number of tokens. There are no
-AMX kernels.
+all, and `gristmill host profile` says which it was. `GRISTMILL_ISA=scalar|avx2|avx512|amx` lowers it
+by hand. Panels give the same bits with every one of these instruction sets and every number of
+tokens.
+
+Where the processor has AMX, the tokens of a prompt whose logits nobody asked for come in *bulk*:
+weights of panels and grids become tiles of bf16, as many columns at a time as stay near, and meet
+activations rounded to bf16. That is about twice as close to the exact product as 8-bit activations
+are, and not the same, so a prompt's numbers differ in their last digits between AMX and the other
+instruction sets. What a token gets still does not depend on its neighbours, on threads, or on where
+the weights lie; answers, and guesses checked against them, are computed as everywhere.
 
 {measured}
 

@@ -45,6 +45,7 @@ impl Slot {
                     position: first + n,
                     token,
                     wanted: first + n + 1 == tokens.len(),
+                    bulk: self.bulk && first + n + 1 < tokens.len(),
                 })
                 .collect();
             first += part.len();

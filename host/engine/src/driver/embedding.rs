@@ -100,12 +100,13 @@ impl Slot {
     ) -> Result<Option<Vec<f32>>> {
         let core = Arc::clone(&self.core);
         let first = held.cache.len();
+        let bulk = self.bulk;
         let rows: Vec<Row> = text
             .iter()
             .enumerate()
             .skip(first)
             .take(most)
-            .map(|(position, &token)| Row { cache: 0, position, token, wanted: false })
+            .map(|(position, &token)| Row { cache: 0, position, token, wanted: false, bulk })
             .collect();
         let weights = core.weights()?;
         let model = Model { plan: &core.plan, weights: &weights, pool };

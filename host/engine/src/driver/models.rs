@@ -10,6 +10,7 @@ use gristmill_core::{Code, Error, Result};
 use gristmill_kernels::Pool;
 
 use super::{
+    Manner,
     sequence::{Held, Origin, Sequence, Start},
     sessions::Sessions,
 };
@@ -43,14 +44,16 @@ pub(super) struct Slot {
     rows: Vec<Row>,
     /// Times of passes of a lone answer; none: nothing is guessed.
     costs: Option<Costs>,
+    /// Whether prompts come in bulk.
+    pub(super) bulk: bool,
 }
 
 impl Slot {
-    pub(super) fn new(core: Arc<Core>, max_active: usize, speculation: bool) -> Self {
-        let arena = Arena::new(&core.plan, core.rows, core.wanted(max_active));
+    pub(super) fn new(core: Arc<Core>, manner: Manner) -> Self {
+        let arena = Arena::new(&core.plan, core.rows, core.wanted(manner.most));
         let rows = Vec::with_capacity(core.rows);
         // What a recurrent state has taken in cannot be taken out again.
-        let speculation = speculation && core.plan.program.recurrent.is_empty();
+        let guess = manner.guess && core.plan.program.recurrent.is_empty();
         Self {
             core,
             arena,
@@ -59,7 +62,8 @@ impl Slot {
             sessions: Sessions::default(),
             finished: Vec::new(),
             rows,
-            costs: speculation.then(Costs::default),
+            costs: guess.then(Costs::default),
+            bulk: manner.bulk,
         }
     }
 
@@ -288,7 +292,8 @@ impl Slot {
             let first = sequence.held.cache.len();
             for (n, &token) in waiting.iter().take(count).enumerate() {
                 let wanted = decoding || n + 1 == waiting.len();
-                self.rows.push(Row { cache: place, position: first + n, token, wanted });
+                let bulk = self.bulk && !wanted;
+                self.rows.push(Row { cache: place, position: first + n, token, wanted, bulk });
             }
         }
         let core = Arc::clone(&self.core);

@@ -368,11 +368,12 @@ impl Slot {
         let held = self.sessions.state(reading.session)?.usable()?;
         let first = held.cache.len();
         let rest = reading.target.get(first..).unwrap_or_default();
+        let bulk = self.bulk;
         let rows: Vec<Row> = rest
             .iter()
             .take(most)
             .enumerate()
-            .map(|(n, &token)| Row { cache: 0, position: first + n, token, wanted: false })
+            .map(|(n, &token)| Row { cache: 0, position: first + n, token, wanted: false, bulk })
             .collect();
         if !rows.is_empty() {
             let weights = core.weights()?;

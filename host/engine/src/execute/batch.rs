@@ -20,6 +20,9 @@ pub struct Row {
     pub token: u32,
     /// Whether its logits are wanted.
     pub wanted: bool,
+    /// Whether it comes in bulk, with others of its prompt: where there are tiles it is computed by
+    /// them. A matter of the row alone, so that no row notices its neighbours.
+    pub bulk: bool,
 }
 
 /// What a pass is for.
@@ -27,8 +30,6 @@ pub struct Row {
 pub enum Want {
     /// Logits of the rows that want them (or an encoder's vectors).
     Result,
-    /// The same, all rows in bulk like those of a prompt, also those that want logits.
-    Bulk,
     /// Logits of the rows that want them, each as if its row were computed in a pass of its own.
     Steps,
     /// The hidden state of every row, before the head.
@@ -47,8 +48,7 @@ pub struct Arena {
     pub(super) places: Vec<(usize, usize)>,
     /// Rows whose logits are wanted.
     kept: Vec<usize>,
-    /// Which of the current rows come in bulk: those nobody waits for one by one, whose logits are
-    /// not wanted. It is a matter of the row alone, so that no row notices its neighbours.
+    /// Which of the current rows come in bulk.
     pub(super) bulk: Vec<bool>,
     pub(super) row: Vec<f32>,
     pub(super) result: Vec<f32>,
@@ -56,8 +56,8 @@ pub struct Arena {
     pub(super) current: usize,
     /// Whether each row is computed as if it were alone.
     pub(super) alone: bool,
-    /// Queries and outputs of an attention, last row first.
-    pub(super) backwards: [Vec<f32>; 2],
+    /// Queries and outputs of an attention in another order.
+    pub(super) reordered: [Vec<f32>; 2],
     rows: usize,
     wanted: usize,
     vocabulary: usize,
@@ -145,7 +145,7 @@ impl Arena {
         self.places.clear();
         self.kept.clear();
         self.bulk.clear();
-        self.bulk.extend(rows.iter().map(|row| all || want == Want::Bulk || !row.wanted));
+        self.bulk.extend(rows.iter().map(|row| row.bulk));
         for (index, row) in rows.iter().enumerate() {
             self.positions.push(row.position);
             self.places.push((row.cache, row.position));

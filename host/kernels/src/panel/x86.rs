@@ -260,7 +260,7 @@ run!(avx2, one_avx2, several_avx2, rows_avx2, Avx2, "avx2,fma,f16c");
 /// # Safety
 /// The rows below `end_row` and the tokens are inside the product's output.
 #[inline(always)]
-unsafe fn store<V: Vector, X>(p: &Product<'_, X>, row: usize, sums: &[V::F], token: usize) {
+unsafe fn store<V: Vector>(p: &Product<'_>, row: usize, sums: &[V::F], token: usize) {
     let lanes = p.end_row.saturating_sub(row).min(V::LANES);
     if lanes == 0 {
         return;

@@ -289,7 +289,7 @@ unsafe fn tile_of<V: Vector, S: Shape, const R: usize, const N: usize>(
         }
         let tokens = (p.tokens - tile * N).min(N);
         for (r, sums) in total.iter().enumerate() {
-            store::<V, _>(p, row + (first + r) * V::LANES, &sums[..tokens], tile * N);
+            store::<V>(p, row + (first + r) * V::LANES, &sums[..tokens], tile * N);
         }
     }
 }

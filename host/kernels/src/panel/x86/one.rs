@@ -31,7 +31,7 @@ pub(super) unsafe fn run<V: Vector, F: Format>(p: &Product<'_>) {
         unsafe {
             let sums = panel::<V, F>(p, weights);
             for part in 0..V::PARTS {
-                store::<V, _>(p, row + part * V::LANES, &sums[part..part + 1], 0);
+                store::<V>(p, row + part * V::LANES, &sums[part..part + 1], 0);
             }
             weights = weights.add(p.panel_bytes);
         }

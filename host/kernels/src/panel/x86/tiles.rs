@@ -7,8 +7,8 @@ use std::ops::Range;
 
 use super::batch::Packed;
 use super::format::{Format, Shape};
-use super::vector::{Avx512, Vector};
-use super::{Product, ROWS, store};
+use super::vector::{Avx512, Output, Vector};
+use super::{Product, ROWS};
 use crate::bulk::{Bulk, SIDE, STEP, TILE};
 use crate::codec::codes::Levels;
 use crate::memory::Buf;
@@ -153,22 +153,54 @@ pub(super) unsafe fn run<W: Weights>(p: &Product<'_, Bulk>, scratch: &mut Scratc
                 }
                 for side in 0..tokens {
                     let x = p.x.tiles().as_ptr().add((side * steps + step) * 2 * TILE);
-                    for pair in 0..count {
-                        let sums = sums.add((side * together + pair) * SIDE * SIDE);
-                        let w = weights.add(pair * bytes);
-                        tiles.multiply((x, w, chunk.len()), (sums, SIDE), step > 0);
-                        if chunk.end == steps {
-                            let row = p.first_row + (first + pair) * SIDE;
-                            for t in 0..SIDE.min(p.tokens - side * SIDE) {
-                                for half in 0..2 {
-                                    let sum = Avx512::load(sums.add(t * SIDE + half * ROWS));
-                                    let row = row + half * ROWS;
-                                    store::<Avx512, _>(p, row, &[sum], side * SIDE + t);
-                                }
-                            }
+                    let sums_of = |pair| sums.add((side * together + pair) * SIDE * SIDE);
+                    let weights_of = |pair| weights.add(pair * bytes).cast_const();
+                    let few = p.tokens - side * SIDE <= SIDE / 2;
+                    let mut pair = 0;
+                    while pair < count {
+                        if few && pair + 1 < count {
+                            let w = [pair, pair + 1].map(weights_of);
+                            let sums = [pair, pair + 1].map(sums_of);
+                            tiles.multiply_few((x, w, chunk.len()), (sums, SIDE), step > 0);
+                            pair += 2;
+                        } else {
+                            let (w, sums) = (weights_of(pair), sums_of(pair));
+                            tiles.multiply((x, w, chunk.len()), (sums, SIDE), step > 0);
+                            pair += 1;
+                        }
+                    }
+                    if chunk.end == steps {
+                        for pair in 0..count {
+                            put(p, p.first_row + (first + pair) * SIDE, side, sums_of(pair));
                         }
                     }
                 }
+            }
+        }
+    }
+}
+
+/// Stores the sums of a pair of panels from `row` on with the tokens of a pair of tiles.
+///
+/// # Safety
+/// AVX-512 is there; 32 x 32 sums are, and the row and the tokens are in the product.
+#[inline(always)]
+unsafe fn put(p: &Product<'_, Bulk>, row: usize, side: usize, sums: *const f32) {
+    let lanes = SIDE.min(p.end_row - row);
+    let bias = p.epilogue.bias.map_or(std::ptr::null(), |bias| bias.as_ptr().wrapping_add(row));
+    for t in 0..SIDE.min(p.tokens - side * SIDE) {
+        let to = p.to.out.pointer(p.to.at(row, side * SIDE + t));
+        for from in (0..lanes).step_by(ROWS) {
+            let out = Output {
+                to: to.wrapping_add(from),
+                scale: p.epilogue.scale,
+                bias: if bias.is_null() { bias } else { bias.wrapping_add(from) },
+                accumulate: p.epilogue.accumulate,
+            };
+            // SAFETY: the caller's promises; lanes before the end only.
+            unsafe {
+                let sum = Avx512::load(sums.add(t * SIDE + from));
+                Avx512::put(sum, (lanes - from).min(ROWS), out);
             }
         }
     }
