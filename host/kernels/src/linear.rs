@@ -250,7 +250,8 @@ fn put(epilogue: &Epilogue<'_>, to: Target<'_>, row: usize, token: usize, produc
 /// Tokens that meet a block of decoded rows at a time.
 const FLOAT_TOKENS: usize = 32;
 
-/// Rows of a type without an integer kernel: decoded a block at a time.
+/// Rows of a type without an integer kernel. Floats of any kind are read as they are for few tokens
+/// and decoded a block at a time for more, with the same sums.
 fn float_rows(
     isa: Isa,
     act: &Act,
@@ -259,33 +260,24 @@ fn float_rows(
     store: &impl Fn(usize, usize, f32),
 ) {
     let (n, cols, quant) = (act.tokens(), matrix.cols(), matrix.quant());
+    let float = matches!(quant, Quant::F32 | Quant::F16 | Quant::BF16);
+    let direct = n <= FEW && float && !matrix.is_packed();
     ROW.with_borrow_mut(|(decoded, products)| {
         for first in rows.clone().step_by(PANEL) {
             let count = (rows.end - first).min(PANEL);
-            // Few tokens get the sums they would get alone, so that guesses can be verified.
-            let direct = n <= FEW && matches!(quant, Quant::F32 | Quant::F16 | Quant::BF16);
-            if direct {
-                for row in first..first + count {
-                    matrix.with_row(row, |bytes| {
-                        for t in 0..n {
-                            let x = act.floats(t..t + 1).unwrap_or_default();
-                            if let Some(product) = dot::float::row(isa, quant, bytes, x) {
-                                store(row, t, product);
-                            }
-                        }
-                    });
-                }
-                continue;
-            }
-            let decoded = decoded.resize(count * cols);
+            let decoded = decoded.resize(if direct { 0 } else { count * cols });
             for (i, values) in decoded.chunks_exact_mut(cols.max(1)).enumerate() {
                 matrix.with_row(first + i, |bytes| codec::decode_blocks(quant, bytes, values));
             }
+            let (quant, block) = match matrix.rows_bytes(first..first + count) {
+                Some(bytes) if direct => (quant, bytes),
+                _ => (Quant::F32, bytes_of(decoded)),
+            };
             for token in (0..n).step_by(FLOAT_TOKENS) {
                 let tokens = token..(token + FLOAT_TOKENS).min(n);
                 let products = products.resize(tokens.len() * count);
                 let Some(x) = act.floats(tokens.clone()) else { return };
-                dot::float::block(isa, decoded, x, cols, products);
+                dot::float::block(isa, quant, block, x, cols, products);
                 for (t, products) in tokens.zip(products.chunks_exact(count)) {
                     for (i, product) in products.iter().enumerate() {
                         store(first + i, t, *product);
@@ -294,4 +286,10 @@ fn float_rows(
             }
         }
     });
+}
+
+/// The bytes of floats.
+fn bytes_of(floats: &[f32]) -> &[u8] {
+    // SAFETY: every byte of a float is initialised, and bytes need no alignment.
+    unsafe { std::slice::from_raw_parts(floats.as_ptr().cast(), size_of_val(floats)) }
 }

@@ -197,6 +197,13 @@ impl Matrix {
         bytes.as_slice().get(start..start + self.inner.row_bytes)
     }
 
+    /// The bytes of some rows of a matrix that is not packed.
+    pub(crate) fn rows_bytes(&self, rows: std::ops::Range<usize>) -> Option<&[u8]> {
+        let Data::Raw(bytes) = &self.inner.data else { return None };
+        let at = |row: usize| row.checked_mul(self.inner.row_bytes);
+        bytes.as_slice().get(at(rows.start)?..at(rows.end)?)
+    }
+
     /// Calls `f` with a row in the file's layout, unpacked first if need be.
     pub(crate) fn with_row(&self, row: usize, f: impl FnOnce(&[u8])) {
         match &self.inner.data {

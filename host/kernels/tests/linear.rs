@@ -103,6 +103,26 @@ fn products_depend_neither_on_the_batch_nor_on_where_the_weights_are() {
     }
 }
 
+/// Floats too: a few tokens read the rows as they are, many decode them first.
+#[test]
+fn products_with_floats_do_not_depend_on_the_batch() {
+    let mut rng = Rng::new(9);
+    for quant in [Quant::F32, Quant::F16, Quant::BF16] {
+        for cols in [7, 64, 100, 576] {
+            let matrix = random_matrix(quant, 37, cols, &mut rng);
+            let x = rng.normals(70 * cols);
+            for isa in isa::offered().up_to() {
+                let pool = Pool::with_isa(2, false, isa);
+                let want = product(&pool, &matrix, &x, 70);
+                for n in [1, 2, 3, 8, 9, 33] {
+                    let got = product(&pool, &matrix, &x[..n * cols], n);
+                    assert_eq!(got, want[..n * 37], "{quant} {isa} cols={cols} n={n}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn unpacking_gives_back_every_bit() {
     let mut rng = Rng::new(3);

@@ -15,14 +15,13 @@ use crate::simd::{Brain, Element, Lanes, Plain};
 const ROWS: usize = 4;
 const TOKENS: usize = 2;
 
-type Row = unsafe fn(*const u8, &[f32]) -> f32;
-type Block = unsafe fn(&[f32], &[f32], usize, &mut [f32]);
+/// Dots of `count` rows of `cols` numbers with whole tokens of `x`.
+type Block = unsafe fn(rows: *const u8, count: usize, x: &[f32], cols: usize, out: &mut [f32]);
 
 struct Kernels {
-    float: Row,
-    half: Row,
-    brain: Row,
-    block: Block,
+    float: Block,
+    half: Block,
+    brain: Block,
 }
 
 macro_rules! kernels {
@@ -31,19 +30,19 @@ macro_rules! kernels {
             use super::*;
 
             $(#[target_feature(enable = $features)])?
-            unsafe fn row<E: Element>(bytes: *const u8, x: &[f32]) -> f32 {
+            unsafe fn block<E: Element>(
+                rows: *const u8,
+                count: usize,
+                x: &[f32],
+                cols: usize,
+                out: &mut [f32],
+            ) {
                 // SAFETY: the caller's promises, passed on.
-                unsafe { row_body::<$lanes, E>(bytes.cast(), x) }
-            }
-
-            $(#[target_feature(enable = $features)])?
-            unsafe fn block(rows: &[f32], x: &[f32], cols: usize, out: &mut [f32]) {
-                // SAFETY: the caller's promises, passed on.
-                unsafe { block_body::<$lanes>(rows, x, cols, out) }
+                unsafe { block_body::<$lanes, E>(rows.cast(), count, x, cols, out) }
             }
 
             pub(super) static KERNELS: Kernels =
-                Kernels { float: row::<f32>, half: row::<u16>, brain: row::<Brain>, block };
+                Kernels { float: block::<f32>, half: block::<u16>, brain: block::<Brain> };
         }
     };
 }
@@ -64,63 +63,43 @@ fn of(isa: Isa) -> &'static Kernels {
     }
 }
 
-/// The dot of a row of F32, F16 or BF16 with `x`; `None` for other types or another length.
-pub(crate) fn row(isa: Isa, quant: Quant, bytes: &[u8], x: &[f32]) -> Option<f32> {
+/// Dots of rows of F32, F16 or BF16, of `cols` numbers each, with `x.len() / cols` tokens into
+/// `out[token * rows + row]`. A row and a token are summed in the same order whatever else is there.
+/// Whether the type is one of these.
+pub(crate) fn block(
+    isa: Isa,
+    quant: Quant,
+    rows: &[u8],
+    x: &[f32],
+    cols: usize,
+    out: &mut [f32],
+) -> bool {
     let kernels = of(isa);
     let kernel = match quant {
         Quant::F32 => kernels.float,
         Quant::F16 => kernels.half,
         Quant::BF16 => kernels.brain,
-        _ => return None,
+        _ => return false,
     };
-    // SAFETY: the bytes are exactly `x.len()` numbers; an `Isa` above scalar is offered.
-    (bytes.len() == x.len() * quant.block_bytes()).then(|| unsafe { kernel(bytes.as_ptr(), x) })
-}
-
-/// Dots of up to `rows.len() / cols` rows with `x.len() / cols` tokens into
-/// `out[token * rows + row]`.
-pub(crate) fn block(isa: Isa, rows: &[f32], x: &[f32], cols: usize, out: &mut [f32]) {
-    let (r, t) = (rows.len() / cols.max(1), x.len() / cols.max(1));
-    assert!(out.len() >= r * t, "output shorter than the block");
-    // SAFETY: an `Isa` above scalar is offered; lengths are whole rows of `cols`.
-    unsafe { (of(isa).block)(rows, x, cols, out) };
+    let (count, tokens) = (rows.len() / (cols * quant.block_bytes()).max(1), x.len() / cols.max(1));
+    assert!(out.len() >= count * tokens, "output shorter than the block");
+    // SAFETY: an `Isa` above scalar is offered; lengths are whole rows and tokens of `cols`.
+    unsafe { kernel(rows.as_ptr(), count, x, cols, out) };
+    true
 }
 
 /// # Safety
-/// The instruction set is there; `x.len()` numbers are readable at `w`.
+/// The instruction set is there; `count` rows of `cols` numbers are readable at `rows`, `x` is whole
+/// tokens and `out` holds their products.
 #[inline(always)]
-unsafe fn row_body<V: Lanes, E: Element>(w: *const E, x: &[f32]) -> f32 {
-    let n = x.len();
-    let p = x.as_ptr();
-    // SAFETY: every access is below `n`.
-    unsafe {
-        let mut sums = [V::splat(0.0); 4];
-        let mut i = 0;
-        while i + 64 <= n {
-            for (j, sum) in sums.iter_mut().enumerate() {
-                let at = i + 16 * j;
-                *sum = E::load::<V>(w.add(at)).fma(V::load(p.add(at)), *sum);
-            }
-            i += 64;
-        }
-        while i + 16 <= n {
-            sums[0] = E::load::<V>(w.add(i)).fma(V::load(p.add(i)), sums[0]);
-            i += 16;
-        }
-        let mut total = sums.iter().map(|sum| sum.sum()).sum::<f32>();
-        while i < n {
-            total += E::one(w.add(i)) * *p.add(i);
-            i += 1;
-        }
-        total
-    }
-}
-
-/// # Safety
-/// The instruction set is there; slices are whole rows of `cols` and `out` holds their products.
-#[inline(always)]
-unsafe fn block_body<V: Lanes>(rows: &[f32], x: &[f32], cols: usize, out: &mut [f32]) {
-    let (count, tokens) = (rows.len() / cols.max(1), x.len() / cols.max(1));
+unsafe fn block_body<V: Lanes, E: Element>(
+    rows: *const E,
+    count: usize,
+    x: &[f32],
+    cols: usize,
+    out: &mut [f32],
+) {
+    let tokens = x.len() / cols.max(1);
     let mut t = 0;
     while t < tokens {
         let width = (tokens - t).min(TOKENS);
@@ -129,17 +108,17 @@ unsafe fn block_body<V: Lanes>(rows: &[f32], x: &[f32], cols: usize, out: &mut [
             let height = (count - r).min(ROWS);
             // SAFETY: rows `r..r + height` and tokens `t..t + width` exist.
             unsafe {
-                let w = rows.as_ptr().add(r * cols);
+                let w = rows.add(r * cols);
                 let x = x.as_ptr().add(t * cols);
                 let out = out.as_mut_ptr().add(t * count + r);
                 match (height, width) {
-                    (ROWS, TOKENS) => tile::<V, ROWS, TOKENS>(w, x, cols, count, out),
-                    (ROWS, _) => tile::<V, ROWS, 1>(w, x, cols, count, out),
+                    (ROWS, TOKENS) => tile::<V, E, ROWS, TOKENS>(w, x, cols, count, out),
+                    (ROWS, _) => tile::<V, E, ROWS, 1>(w, x, cols, count, out),
                     _ => {
                         for i in 0..height {
                             for j in 0..width {
                                 let (w, x) = (w.add(i * cols), x.add(j * cols));
-                                tile::<V, 1, 1>(w, x, cols, count, out.add(j * count + i));
+                                tile::<V, E, 1, 1>(w, x, cols, count, out.add(j * count + i));
                             }
                         }
                     }
@@ -152,8 +131,8 @@ unsafe fn block_body<V: Lanes>(rows: &[f32], x: &[f32], cols: usize, out: &mut [
 }
 
 #[inline(always)]
-unsafe fn tile<V: Lanes, const R: usize, const T: usize>(
-    w: *const f32,
+unsafe fn tile<V: Lanes, E: Element, const R: usize, const T: usize>(
+    w: *const E,
     x: *const f32,
     cols: usize,
     stride: usize,
@@ -169,7 +148,7 @@ unsafe fn tile<V: Lanes, const R: usize, const T: usize>(
                 v[t] = V::load(x.add(t * cols + i));
             }
             for r in 0..R {
-                let row = V::load(w.add(r * cols + i));
+                let row = E::load::<V>(w.add(r * cols + i));
                 for t in 0..T {
                     sums[r][t] = row.fma(v[t], sums[r][t]);
                 }
@@ -180,7 +159,7 @@ unsafe fn tile<V: Lanes, const R: usize, const T: usize>(
             for t in 0..T {
                 let mut total = sums[r][t].sum();
                 for i in i..cols {
-                    total += *w.add(r * cols + i) * *x.add(t * cols + i);
+                    total += E::one(w.add(r * cols + i)) * *x.add(t * cols + i);
                 }
                 *out.add(t * stride + r) = total;
             }

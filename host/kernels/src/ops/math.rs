@@ -30,8 +30,9 @@ pub(crate) fn exp<const FMA: bool>(x: f32) -> f32 {
     // 2^k in two factors, so that k = 128 does not overflow before its time.
     let k = shifted.to_bits().wrapping_sub(MAGIC.to_bits()) as i32;
     let half = k >> 1;
-    let first = f32::from_bits(((half + 127) << 23) as u32);
-    let second = f32::from_bits(((k - half + 127) << 23) as u32);
+    // Nothing wraps; a check of that would keep the loop from becoming vector code.
+    let power = |k: i32| f32::from_bits((k.wrapping_add(127) as u32) << 23);
+    let (first, second) = (power(half), power(k.wrapping_sub(half)));
     let y = p * first * second;
     if x < LOW { 0.0 } else { y }
 }
