@@ -93,6 +93,8 @@ pub fn report() -> &'static Report {
 fn choose(wish: Option<&str>, test: impl Fn(Isa) -> Result<(), &'static str>) -> Report {
     let offered = offered();
     let mut reasons = vec![format!("the processor offers {offered}")];
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    reasons.extend(crate::tile::refusal().map(str::to_owned));
     let mut chosen = offered;
     match wish.map(str::trim).filter(|wish| !wish.is_empty()) {
         None => {}

@@ -12,8 +12,23 @@ use std::sync::OnceLock;
 /// Whether processor and operating system let this process use bf16 tiles. The first call asks
 /// the operating system for permission, for all threads.
 pub(crate) fn offered() -> bool {
-    static OFFERED: OnceLock<bool> = OnceLock::new();
-    *OFFERED.get_or_init(|| has_tiles() && saves_tiles() && permitted())
+    has_tiles() && refusal().is_none()
+}
+
+/// Why a processor's tiles are not to be had here; nothing if they are, or if it has none.
+pub(crate) fn refusal() -> Option<&'static str> {
+    static REFUSAL: OnceLock<Option<&'static str>> = OnceLock::new();
+    *REFUSAL.get_or_init(|| {
+        if !has_tiles() {
+            None
+        } else if !saves_tiles() {
+            Some("it has AMX tiles, which the operating system does not save")
+        } else if !permitted() {
+            Some("it has AMX tiles, which the operating system did not permit")
+        } else {
+            None
+        }
+    })
 }
 
 /// CPUID leaf 7: AMX-BF16 (bit 22) and AMX-TILE (bit 24).
