@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use super::{
-    cells::{Cell, Goal, PREFILL_AMX, Row, Speed},
+    cells::{Cell, Goal, PREFILL_AMX, PREFILL_PLAIN, Row, Speed},
     engines::{Engine, Rates, Variant},
     reference::Best,
     stats::Series,
@@ -19,6 +19,8 @@ pub(super) struct Outcome {
     ours: Vec<Rates>,
     best: Option<Best>,
     theirs: Vec<(Variant, Vec<Rates>)>,
+    /// Whether there is a build with AMX, and so AMX.
+    amx: bool,
 }
 
 /// Measures a cell in rounds of the order A B, B A, A B, …: a machine that slows down slows both.
@@ -53,7 +55,8 @@ pub(super) fn run(
             mine(&mut ours)?;
         }
     }
-    Ok(Outcome { cell, ours, best, theirs })
+    let amx = variants.iter().any(Variant::is_amx);
+    Ok(Outcome { cell, ours, best, theirs, amx })
 }
 
 impl Outcome {
@@ -110,9 +113,9 @@ impl Outcome {
     }
 
     fn goal(&self, row: Row) -> Goal {
-        let best = self.best.as_ref().and_then(|best| best.of(row.speed));
         match row.speed {
-            Speed::Prefill if best.is_some_and(Variant::is_amx) => PREFILL_AMX,
+            Speed::Prefill if self.amx && self.cell.amx => PREFILL_AMX,
+            Speed::Prefill if self.amx => PREFILL_PLAIN,
             _ => row.goal,
         }
     }
