@@ -20,8 +20,8 @@ const BULK: usize = 33;
 /// How far sums of 256 rounded products may be off: a weight computed to another last bit may round
 /// to the other side.
 const TIES: f32 = 1e-3;
-/// How far sums of values and weights may be off that are each rounded to bf16.
-const ROUNDED: f32 = 1e-2;
+/// How far sums of values and weights may be off that are each two numbers of bf16.
+const ROUNDED: f32 = 1e-4;
 
 /// Runs every kernel of `isa` on small data against the scalar code.
 ///

@@ -77,8 +77,8 @@ pub fn attention(
     attention_bulk(pool, spec, q, rows, &[], caches, out)
 }
 
-/// [`attention`], where the rows marked in `bulk` come in bulk: where there are tiles (AMX) their
-/// softmax, and the values, are rounded to bf16. What a row gets does not depend on its neighbours.
+/// [`attention`], where the rows marked in `bulk` come in bulk: where there are tiles (AMX)
+/// everything is the sum of two bf16 numbers, as good as 16 bits of mantissa. What a row gets does not depend on its neighbours.
 ///
 /// # Errors
 /// As for [`attention`], or there are marks (if there are any) for another number of rows.

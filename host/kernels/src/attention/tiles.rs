@@ -2,9 +2,10 @@
 //!
 //! A task's queries stand in pairs of tiles. Keys come in blocks whose bounds depend on positions
 //! only, so that no row notices which others share its task. Per block: scores, softmax against the
-//! running maximum, weights times values. Scores decide everything else, so queries and keys are
-//! each split in two bf16 numbers and multiplied as `q k + rest(q) k + q rest(k)`; weights and
-//! values are rounded once.
+//! running maximum, weights times values. Everything is split in two bf16 numbers, itself rounded
+//! and the rest, and multiplied as `a b + rest(a) b + a rest(b)`: models of 16-bit floats are closer
+//! to exact than bf16 is (rounded once, a small model's divergence from it was five times
+//! llama.cpp's).
 #![allow(unsafe_code, reason = "tiles and vectors over pointers whose ranges are set up here")]
 #![allow(clippy::indexing_slicing, reason = "tasks are built from ranges checked by the caller")]
 
@@ -26,7 +27,7 @@ use crate::tile::{Tiles, pair, rest, row};
 const KEYS: usize = 256;
 /// Keys per tile of the cache.
 const HALF: usize = super::store::TILE;
-/// A query meets a key as three products.
+/// Three products make one.
 const TERMS: usize = 3;
 
 /// A worker's tiles.
@@ -35,6 +36,7 @@ struct Scratch {
     queries: Buf<u16>,
     keys: Buf<u16>,
     values: Buf<u16>,
+    /// Whole numbers, then rests; values likewise.
     weights: Buf<u16>,
     scores: Buf<f32>,
     sums: Buf<f32>,
@@ -86,8 +88,8 @@ unsafe fn attend(work: &Work<'_>, task: &Task, scratch: &mut Scratch, out: &Part
         }
     }
     let keys = scratch.keys.resize(KEYS / SIDE * dot);
-    let values = scratch.values.resize(panels * column);
-    let weights = scratch.weights.resize(column);
+    let values = scratch.values.resize(2 * panels * column);
+    let weights = scratch.weights.resize(2 * column);
     let scores = scratch.scores.resize(SIDE * KEYS);
     let sums = scratch.sums.resize(sides * SIDE * stride);
     sums.fill(0.0);
@@ -110,7 +112,7 @@ unsafe fn attend(work: &Work<'_>, task: &Task, scratch: &mut Scratch, out: &Part
         // SAFETY: `stored` gave whole tiles up to `end`; keys and values have room for a block.
         unsafe {
             unpack_keys(key_side, stored_keys, seen, steps, keys);
-            unpack_values(value_side, stored_values, most, column, values);
+            unpack_values(value_side, stored_values, most, column, panels * column, values);
         }
         for side in 0..sides {
             let members = side * SIDE..count.min((side + 1) * SIDE);
@@ -151,20 +153,25 @@ unsafe fn attend(work: &Work<'_>, task: &Task, scratch: &mut Scratch, out: &Part
                     scores.fill(0.0);
                 }
                 for (step, x) in (low..high).zip(scores.as_chunks::<STEP>().0) {
-                    let to = &mut weights[step * 2 * TILE + i * STEP..][..STEP];
-                    // SAFETY: 32 floats are read, 32 numbers written.
+                    let at = step * 2 * TILE + i * STEP;
+                    // SAFETY: 32 floats are read, 32 numbers written, twice.
                     unsafe {
                         let (low, high) = (_mm512_loadu_ps(&x[0]), _mm512_loadu_ps(&x[16]));
-                        _mm512_storeu_si512(to.as_mut_ptr().cast(), row(low, high));
+                        let to = weights[at..][..STEP].as_mut_ptr();
+                        _mm512_storeu_si512(to.cast(), row(low, high));
+                        let to = weights[column + at..][..STEP].as_mut_ptr();
+                        _mm512_storeu_si512(to.cast(), row(rest(low), rest(high)));
                     }
                 }
             }
             for panel in 0..panels {
-                let a = weights[low * 2 * TILE..].as_ptr();
-                let b = values[panel * column + low * 2 * TILE..].as_ptr();
                 let c = sums[side * SIDE * stride + panel * SIDE..].as_mut_ptr();
-                // SAFETY: as above; 32 columns of the sums of this side's rows are there.
-                unsafe { tiles.multiply((a, b, high - low), (c, stride), true) };
+                for (rest_a, rest_b) in [(0, 0), (1, 0), (0, 1)] {
+                    let a = weights[rest_a * column + low * 2 * TILE..].as_ptr();
+                    let b = values[(rest_b * panels + panel) * column + low * 2 * TILE..].as_ptr();
+                    // SAFETY: as above; 32 columns of the sums of this side's rows are there.
+                    unsafe { tiles.multiply((a, b, high - low), (c, stride), true) };
+                }
             }
         }
         start = end;
@@ -257,23 +264,24 @@ unsafe fn keys<S: Stored>(
 
 /// # Safety
 /// AVX-512 with BF16 is there; `stored` has whole tiles up to the end of `seen`, and `out` room for
-/// a column of tiles of a block for each 32 dimensions.
+/// two columns of tiles of a block for each 32 dimensions, all rests `rests` after all whole ones.
 unsafe fn unpack_values(
     side: Side,
     stored: &[u8],
     seen: Range<usize>,
     column: usize,
+    rests: usize,
     out: &mut [u16],
 ) {
     let (from, out) = (stored.as_ptr(), out.as_mut_ptr());
     // SAFETY: the caller's promises, passed on.
     unsafe {
         match side.quant {
-            Quant::F16 => values::<Numbers<u16>>(side.padded, from, seen, column, out),
-            Quant::BF16 => values::<Numbers<Brain>>(side.padded, from, seen, column, out),
-            Quant::Q8_0 => values::<Blocks<false>>(side.padded, from, seen, column, out),
-            Quant::Q4_0 => values::<Blocks<true>>(side.padded, from, seen, column, out),
-            _ => values::<Numbers<f32>>(side.padded, from, seen, column, out),
+            Quant::F16 => values::<Numbers<u16>>(side.padded, from, seen, column, rests, out),
+            Quant::BF16 => values::<Numbers<Brain>>(side.padded, from, seen, column, rests, out),
+            Quant::Q8_0 => values::<Blocks<false>>(side.padded, from, seen, column, rests, out),
+            Quant::Q4_0 => values::<Blocks<true>>(side.padded, from, seen, column, rests, out),
+            _ => values::<Numbers<f32>>(side.padded, from, seen, column, rests, out),
         }
     }
 }
@@ -288,6 +296,7 @@ unsafe fn values<S: Stored>(
     from: *const u8,
     seen: Range<usize>,
     column: usize,
+    rests: usize,
     out: *mut u16,
 ) {
     let bytes = S::bytes(padded);
@@ -304,7 +313,9 @@ unsafe fn values<S: Stored>(
                     }
                 });
                 let at = d / SIDE * column + t / STEP * 2 * TILE + d % SIDE / 16 * TILE;
-                _mm512_storeu_si512(out.add(at + t % STEP / 2 * STEP).cast(), pair(a.0, b.0));
+                let out = out.add(at + t % STEP / 2 * STEP);
+                _mm512_storeu_si512(out.cast(), pair(a.0, b.0));
+                _mm512_storeu_si512(out.add(rests).cast(), pair(rest(a.0), rest(b.0)));
             }
         }
     }
