@@ -12,10 +12,11 @@ mod recurrent;
 use arrayvec::ArrayVec;
 use gristmill_core::{Code, Error, Result};
 use gristmill_kernels::{
-    AttentionSpec, Job, KernelError, KvLayer, Matrix, Pool, attention_bulk, glu_linear, linear,
+    AttentionSpec, Job, KernelError, KvLayer, Matrix, Pool, attention, glu_linear, linear,
     ops::{self, RopeStyle, Rotations},
 };
 
+use batch::Apart;
 pub use batch::{Arena, Row, Want};
 
 use crate::{
@@ -404,14 +405,16 @@ impl Model<'_> {
         };
         let width = a.heads * a.head_dim;
         let mut output = arena.slots.get_mut(out).map(std::mem::take).unwrap_or_default();
+        let target = output.get_mut(..n * width).ok_or_else(missing)?;
         let done = if arena.alone {
-            let target = output.get_mut(..n * width).ok_or_else(missing)?;
-            self.attend_alone(arena, &spec, q, &layers, target)
+            let mut apart = std::mem::take(&mut arena.apart);
+            let done = self.attend_apart(arena, &mut apart, &spec, q, &layers, target);
+            arena.apart = apart;
+            done
         } else {
-            let target = output.get_mut(..n * width).ok_or_else(missing)?;
             let queries = arena.slot(q, n * width)?;
             let (places, bulk) = (&arena.places, &arena.bulk);
-            attention_bulk(self.pool, &spec, queries, places, bulk, &layers, target)
+            attention(self.pool, &spec, queries, places, bulk, &layers, target)
         };
         if let Some(slot) = arena.slots.get_mut(out) {
             *slot = output;
@@ -419,41 +422,31 @@ impl Model<'_> {
         done.map_err(kernel)
     }
 
-    /// Attention of every row that does not come in bulk as if it were alone. The kernel takes
-    /// neighbouring rows of a sequence together, and sums in another order then; given last first,
-    /// none are neighbours.
-    fn attend_alone(
+    /// Attention of every row as if it were alone.
+    fn attend_apart(
         &self,
-        arena: &mut Arena,
+        arena: &Arena,
+        apart: &mut Apart,
         spec: &AttentionSpec,
         q: Slot,
         layers: &[&KvLayer],
         out: &mut [f32],
     ) -> std::result::Result<(), KernelError> {
+        let Apart { order, places, bulk, queries, results } = apart;
         let width = spec.heads * spec.head_dim;
-        let [mut queries, mut results] = std::mem::take(&mut arena.reordered);
-        let marked = |bulk: bool| {
-            let marks = arena.bulk.iter().enumerate().filter(move |(_, mark)| **mark == bulk);
-            marks.map(|(row, _)| row)
-        };
-        let order: Vec<usize> = marked(true).chain(marked(false).rev()).collect();
-        let rows: Vec<&[f32]> =
-            arena.slot(q, out.len()).unwrap_or_default().chunks_exact(width).collect();
+        let q = arena.slot(q, out.len()).unwrap_or_default();
         queries.clear();
-        queries.extend(order.iter().filter_map(|row| rows.get(*row)).copied().flatten());
-        let places: Vec<(usize, usize)> =
-            order.iter().filter_map(|row| arena.places.get(*row)).copied().collect();
-        let bulk: Vec<bool> =
-            order.iter().filter_map(|row| arena.bulk.get(*row)).copied().collect();
+        for row in order.iter() {
+            queries.extend_from_slice(q.get(row * width..(row + 1) * width).unwrap_or_default());
+        }
         results.resize(out.len(), 0.0);
-        let done = attention_bulk(self.pool, spec, &queries, &places, &bulk, layers, &mut results);
+        attention(self.pool, spec, queries, places, bulk, layers, results)?;
         for (row, result) in order.iter().zip(results.chunks_exact(width)) {
             if let Some(out) = out.get_mut(row * width..(row + 1) * width) {
                 out.copy_from_slice(result);
             }
         }
-        arena.reordered = [queries, results];
-        done
+        Ok(())
     }
 
     fn head(&self, arena: &mut Arena, x: Slot, width: usize, head: &Head) -> Result<()> {

@@ -10,25 +10,16 @@
 
 mod common;
 
-use std::sync::Arc;
-
-use common::{families, tiny::Tiny};
+use common::ready::{Ready, distance, ready, tokens};
 use gristmill_engine::{
     cache::{Cache, KvTypes},
     execute::{Arena, Model, Row, Want},
-    plan::Plan,
-    program::check,
     reference::reference_logits,
-    weights::Weights,
 };
 use gristmill_kernels::{Pool, Quant};
 
 /// Tokens of the prompt: passes of tiles, of parts of one, and the last token by itself.
 const PROMPT: usize = 75;
-
-fn tokens(n: usize) -> Vec<u32> {
-    (0..n as u32).map(|i| (i * 37 + 11) % 200).collect()
-}
 
 /// A prompt's rows from one position to another: all in bulk but the last, whose logits are wanted.
 fn prompt(cache: usize, text: &[u32], from: usize, to: usize) -> impl Iterator<Item = Row> {
@@ -43,29 +34,24 @@ fn step(cache: usize, position: usize) -> Row {
 }
 
 struct Engine {
-    plan: Plan,
-    weights: Weights,
-    tiny: Tiny,
+    ready: Ready,
     pool: Pool,
 }
 
 impl Engine {
     fn new(architecture: &str, quant: Quant) -> Self {
-        let tiny = Tiny::family(architecture, quant);
-        let program = families::program(&tiny.metadata).unwrap();
-        let plan = Plan::new(Arc::new(check(&program, &tiny.metadata).unwrap()));
-        let weights = Weights::load(&plan, &tiny, true).unwrap();
-        Self { plan, weights, tiny, pool: Pool::new(2, false) }
+        Self { ready: ready(architecture, quant), pool: Pool::new(2, false) }
     }
 
     fn cache(&self) -> Cache {
-        Cache::new(&self.plan, KvTypes::default(), 128).unwrap()
+        Cache::new(&self.ready.plan, KvTypes::default(), 128).unwrap()
     }
 
     /// The logits that each cache's rows wanted, in order.
     fn pass(&self, caches: &mut [&mut Cache], rows: &[Row], want: Want) -> Vec<Vec<Vec<f32>>> {
-        let model = Model { plan: &self.plan, weights: &self.weights, pool: &self.pool };
-        let mut arena = Arena::new(&self.plan, 128, 16);
+        let model =
+            Model { plan: &self.ready.plan, weights: &self.ready.weights, pool: &self.pool };
+        let mut arena = Arena::new(&self.ready.plan, 128, 16);
         model.run(&mut arena, rows, caches, want).unwrap();
         let mut found = vec![Vec::new(); caches.len()];
         for (n, row) in rows.iter().filter(|row| row.wanted).enumerate() {
@@ -122,15 +108,11 @@ fn prompts_in_bulk_are_as_close_to_the_reference_as_others() {
     let text = tokens(PROMPT);
     for architecture in ["llama", "qwen2", "qwen3", "gemma2", "gemma3"] {
         let engine = Engine::new(architecture, Quant::Q4_0);
-        let all = reference_logits(&engine.plan.program, &engine.tiny, &text).unwrap();
-        let expected = &all[all.len() - 200..];
+        let Ready { plan, tiny, .. } = &engine.ready;
+        let expected = reference_logits(&plan.program, tiny, &text).unwrap();
         let rows: Vec<Row> = prompt(0, &text, 0, PROMPT).collect();
         let found = engine.pass(&mut [&mut engine.cache()], &rows, Want::Result);
-        let square = |x: f64| x * x;
-        let pairs = found[0][0].iter().zip(expected);
-        let error: f64 = pairs.map(|(a, b)| square(f64::from(a - b))).sum();
-        let size: f64 = expected.iter().map(|b| square(f64::from(*b))).sum();
-        let error = (error / size).sqrt();
+        let error = distance(&found[0][0], &expected[expected.len() - 200..]);
         assert!(error < 0.03, "{architecture}: {error:.2e}");
     }
 }

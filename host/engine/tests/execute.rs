@@ -11,7 +11,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{families, tiny::Tiny};
+use common::ready::{Ready, distance, ready, tokens};
 use gristmill_engine::{
     cache::{Cache, KvTypes},
     execute::{Arena, Model, Row, Want},
@@ -23,25 +23,6 @@ use gristmill_engine::{
 use gristmill_kernels::{Pool, Quant};
 
 const F32: KvTypes = KvTypes { k: Quant::F32, v: Quant::F32 };
-
-struct Ready {
-    plan: Plan,
-    weights: Weights,
-    tiny: Tiny,
-}
-
-fn ready(architecture: &str, quant: Quant) -> Ready {
-    let tiny = Tiny::family(architecture, quant);
-    let program = families::program(&tiny.metadata).unwrap();
-    let checked = check(&program, &tiny.metadata).unwrap_or_else(|fault| panic!("{fault}"));
-    let plan = Plan::new(Arc::new(checked));
-    let weights = Weights::load(&plan, &tiny, true).unwrap();
-    Ready { plan, weights, tiny }
-}
-
-fn tokens(n: usize) -> Vec<u32> {
-    (0..n as u32).map(|i| (i * 37 + 11) % 200).collect()
-}
 
 /// Logits after every token, in passes of `chunk` rows.
 fn logits(ready: &Ready, threads: usize, tokens: &[u32], chunk: usize) -> Vec<f32> {
@@ -66,15 +47,6 @@ fn logits(ready: &Ready, threads: usize, tokens: &[u32], chunk: usize) -> Vec<f3
         out.extend_from_slice(arena.result());
     }
     out
-}
-
-/// Root mean square of the difference over that of the reference.
-fn distance(a: &[f32], b: &[f32]) -> f64 {
-    assert_eq!(a.len(), b.len());
-    let square = |x: f64| x * x;
-    let error: f64 = a.iter().zip(b).map(|(a, b)| square(f64::from(a - b))).sum();
-    let size: f64 = b.iter().map(|b| square(f64::from(*b))).sum();
-    (error / size).sqrt()
 }
 
 #[test]

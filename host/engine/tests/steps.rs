@@ -12,7 +12,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{Steps, flag, float, int, tensor, text, tiny::Tiny};
+use common::{Steps, flag, float, int, ready::distance, tensor, text, tiny::Tiny};
 use gristmill_core::{
     Code, Error,
     program::{Attribute, Program},
@@ -244,14 +244,6 @@ impl Ready {
     fn cache(&self) -> Cache {
         Cache::new(&self.plan, F32, 256).unwrap()
     }
-}
-
-fn distance(a: &[f32], b: &[f32]) -> f64 {
-    assert_eq!(a.len(), b.len());
-    let square = |x: f64| x * x;
-    let error: f64 = a.iter().zip(b).map(|(a, b)| square(f64::from(a - b))).sum();
-    let size: f64 = b.iter().map(|b| square(f64::from(*b))).sum();
-    (error / size).sqrt()
 }
 
 #[test]

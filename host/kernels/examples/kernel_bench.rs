@@ -225,7 +225,7 @@ fn attend(
     let q = noise(n * heads * dim);
     let rows: Vec<(usize, usize)> = (0..n).map(|i| (0, context + i)).collect();
     let mut out = vec![0.0; q.len()];
-    let t = time(9, || attention(&pool, &spec, &q, &rows, &[&layer], &mut out).unwrap());
+    let t = time(9, || attention(&pool, &spec, &q, &rows, &[], &[&layer], &mut out).unwrap());
     let macs = 2.0 * (heads * dim * n) as f64 * (context as f64 + n as f64 / 2.0);
     println!(
         "attention {kv} {heads}/{kv_heads} d{dim}, {n} queries after {context}, {threads} threads: \

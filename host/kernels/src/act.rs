@@ -132,10 +132,12 @@ impl Act {
         self.has_floats = false;
         let whole = for_.iter().any(|matrix| matrix.quant().int_kind().is_some());
         let bulk = if pool.isa() >= Isa::Amx && whole { bulk } else { &[] };
-        let marked = |wanted: bool| (0u32..).zip(bulk).filter(move |(_, mark)| **mark == wanted);
-        self.order.clear();
-        self.order.extend(marked(true).chain(marked(false)).map(|(token, _)| token));
         let count = bulk.iter().filter(|mark| **mark).count();
+        self.order.clear();
+        if count > 0 {
+            let marked = |wanted| (0u32..).zip(bulk).filter(move |(_, mark)| **mark == wanted);
+            self.order.extend(marked(true).chain(marked(false)).map(|(token, _)| token));
+        }
         let (bulk, others) = self.order.split_at_checked(count).unwrap_or_default();
         let others = (count > 0).then_some(others);
         let single = n - count;

@@ -54,11 +54,7 @@ impl Bulk {
                     }
                 }
                 for row in rows.len()..SIDE {
-                    for step in tiles.chunks_exact_mut(2 * TILE) {
-                        if let Some(row) = step.chunks_exact_mut(STEP).nth(row) {
-                            row.fill(0);
-                        }
-                    }
+                    rows_of(tiles, row).for_each(|row| row.fill(0));
                 }
             }
         });
@@ -89,19 +85,21 @@ impl Bulk {
 /// Rounds a token into row `row` of its pair of tiles; whether all of it is finite.
 fn fill(x: &[f32], row: usize, tiles: &mut [u16]) -> bool {
     let mut finite = true;
-    for (x, step) in x.as_chunks::<STEP>().0.iter().zip(tiles.chunks_exact_mut(2 * TILE)) {
-        let Some(to) = step.chunks_exact_mut(STEP).nth(row) else { return false };
-        let (to, _) = to.as_chunks_mut::<STEP>();
-        if let Some(to) = to.first_mut() {
-            #[cfg(all(target_arch = "x86_64", not(miri)))]
-            // SAFETY: tiles are filled only where AVX-512 with BF16 is offered.
-            let whole = unsafe { x86::round(x, to) };
-            #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-            let whole = round(x, to);
-            finite &= whole;
-        }
+    for (x, to) in x.as_chunks::<STEP>().0.iter().zip(rows_of(tiles, row)) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        // SAFETY: tiles are filled only where AVX-512 with BF16 is offered.
+        let whole = unsafe { x86::round(x, to) };
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        let whole = round(x, to);
+        finite &= whole;
     }
     finite
+}
+
+/// Row `row` of each step of a pair of tiles.
+fn rows_of(tiles: &mut [u16], row: usize) -> impl Iterator<Item = &mut [u16; STEP]> {
+    let (rows, _) = tiles.as_chunks_mut::<STEP>();
+    rows.iter_mut().skip(row).step_by(SIDE)
 }
 
 /// Rounds 32 columns to nearest, ties to even; whether all results are finite.

@@ -66,7 +66,8 @@ pub fn offered() -> Isa {
             && std::arch::is_x86_feature_detected!("avx512vnni");
         if avx2 && avx512 {
             let brains = std::arch::is_x86_feature_detected!("avx512bf16");
-            return if brains && crate::tile::offered() { Isa::Amx } else { Isa::Avx512 };
+            let tiles = brains && crate::tile::offered() == Ok(true);
+            return if tiles { Isa::Amx } else { Isa::Avx512 };
         }
         if avx2 {
             return Isa::Avx2;
@@ -94,7 +95,7 @@ fn choose(wish: Option<&str>, test: impl Fn(Isa) -> Result<(), &'static str>) ->
     let offered = offered();
     let mut reasons = vec![format!("the processor offers {offered}")];
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    reasons.extend(crate::tile::refusal().map(str::to_owned));
+    reasons.extend(crate::tile::offered().err().map(str::to_owned));
     let mut chosen = offered;
     match wish.map(str::trim).filter(|wish| !wish.is_empty()) {
         None => {}

@@ -31,7 +31,7 @@ pub mod table;
 mod tile;
 
 pub use act::Act;
-pub use attention::{AttentionSpec, KvLayer, Ring, attention, attention_bulk};
+pub use attention::{AttentionSpec, KvLayer, Ring, attention};
 pub use bytes::{Bytes, Owner};
 pub use codec::{decode_row, encode_row};
 pub use error::KernelError;

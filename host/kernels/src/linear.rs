@@ -1,7 +1,6 @@
 //! Matrix products: `out = scale * (W x) + bias`, for any number of tokens and several matrices
 //! at once.
 #![allow(unsafe_code, reason = "workers write disjoint rows of one output")]
-#![allow(clippy::indexing_slicing, reason = "tokens are counted before they are named")]
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -68,6 +67,7 @@ pub(crate) struct Target<'a> {
     pub(crate) tokens: Option<&'a [u32]>,
 }
 
+#[allow(clippy::indexing_slicing, reason = "tokens are counted before they are named")]
 impl Target<'_> {
     /// Where row `row` of the `token`-th token goes.
     #[inline(always)]
@@ -216,13 +216,16 @@ fn compute(
             put(epilogue, to, row, token, product);
         });
     }
-    let (mut n, mut to) = (act.tokens(), to);
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if let Some((bulk, others)) = act.split() {
-        let target = Target { tokens: Some(bulk), ..to };
-        crate::panel::x86::compute_bulk(matrix, rows.clone(), act.bulk(), epilogue, target);
-        (n, to) = (others.len(), Target { tokens: Some(others), ..to });
-    }
+    let (n, to) = match act.split() {
+        None => (act.tokens(), to),
+        Some((bulk, others)) => {
+            let target = Target { tokens: Some(bulk), ..to };
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            crate::panel::x86::compute_bulk(matrix, rows.clone(), act.bulk(), epilogue, target);
+            let _ = target;
+            (others.len(), Target { tokens: Some(others), ..to })
+        }
+    };
     let Some(x) = act.quantised(need) else { return };
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if isa >= Isa::Avx2

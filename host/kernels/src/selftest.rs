@@ -3,7 +3,7 @@
 //! Small random data through each kernel of an instruction set, against the plain code.
 
 use crate::act::Act;
-use crate::attention::{AttentionSpec, KvLayer, attention_bulk};
+use crate::attention::{AttentionSpec, KvLayer, attention};
 use crate::bytes::Bytes;
 use crate::isa::Isa;
 use crate::linear::{Job, linear};
@@ -162,7 +162,7 @@ fn attend(pool: &Pool, kv: Quant, bulk: bool) -> Option<Vec<f32>> {
     let q = noise(rows.len() * heads * head_dim, 6);
     let mut out = vec![f32::NAN; q.len()];
     let marks = vec![bulk; rows.len()];
-    attention_bulk(pool, &spec, &q, &rows, &marks, &[&layer], &mut out).ok()?;
+    attention(pool, &spec, &q, &rows, &marks, &[&layer], &mut out).ok()?;
     Some(out)
 }
 

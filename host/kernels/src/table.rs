@@ -25,8 +25,8 @@ tokens.
 
 Where the processor has AMX, the tokens of a prompt whose logits nobody asked for come in *bulk*:
 weights of panels and grids become tiles of bf16, as many columns at a time as stay near, and meet
-activations rounded to bf16. That is about twice as close to the exact product as 8-bit activations
-are, and not the same, so a prompt's numbers differ in their last digits between AMX and the other
+activations rounded to bf16. That is closer to the exact product than 8-bit activations are, and
+not the same, so a prompt's numbers differ in their last digits between AMX and the other
 instruction sets. What a token gets still does not depend on its neighbours, on threads, or on where
 the weights lie; answers, and guesses checked against them, are computed as everywhere.
 

@@ -1,7 +1,7 @@
 //! AMX tiles of bf16, through the assembler: the intrinsics are not stable.
 //!
 //! A tile is 16 rows of 64 bytes. `tdpbf16ps` multiplies 16 rows of 32 activations with 32 columns
-//! of 16 weight rows and adds to 16 x 16 floats. Four of those make a [`multiply`]: 32 tokens
+//! of 16 weight rows and adds to 16 x 16 floats. Four of those make a [`Tiles::multiply`]: 32 tokens
 //! times 32 weight rows, so that each tile that is loaded is used twice.
 #![allow(unsafe_code, reason = "tile instructions work on pointers")]
 
@@ -9,24 +9,24 @@ use std::arch::asm;
 use std::arch::x86_64::*;
 use std::sync::OnceLock;
 
-/// Whether processor and operating system let this process use bf16 tiles. The first call asks
-/// the operating system for permission, for all threads.
-pub(crate) fn offered() -> bool {
-    has_tiles() && refusal().is_none()
-}
+use crate::bulk::STEP;
 
-/// Why a processor's tiles are not to be had here; nothing if they are, or if it has none.
-pub(crate) fn refusal() -> Option<&'static str> {
-    static REFUSAL: OnceLock<Option<&'static str>> = OnceLock::new();
-    *REFUSAL.get_or_init(|| {
+/// Whether the processor has bf16 tiles that this process may use. The first call asks the operating
+/// system for permission, for all threads.
+///
+/// # Errors
+/// Why the processor's tiles are not to be had.
+pub(crate) fn offered() -> Result<bool, &'static str> {
+    static OFFERED: OnceLock<Result<bool, &'static str>> = OnceLock::new();
+    *OFFERED.get_or_init(|| {
         if !has_tiles() {
-            None
+            Ok(false)
         } else if !saves_tiles() {
-            Some("it has AMX tiles, which the operating system does not save")
+            Err("it has AMX tiles, which the operating system does not save")
         } else if !permitted() {
-            Some("it has AMX tiles, which the operating system did not permit")
+            Err("it has AMX tiles, which the operating system did not permit")
         } else {
-            None
+            Ok(true)
         }
     })
 }
@@ -86,6 +86,49 @@ static CONFIG: Config = Config {
     rows: [16, 16, 16, 16, 16, 16, 16, 16, 0, 0, 0, 0, 0, 0, 0, 0],
 };
 
+/// Sums of four tiles over `{steps}` steps: `$step` adds to tiles 0 and 1, which belong to `{c}` and
+/// the 64 bytes beside it, and to 2 and 3, which belong to `{d}` likewise. It may use 4 to 7, and
+/// `{row}`, the 64 bytes from a tile's row to the next. They begin with what is there if `{add}` is
+/// not zero; `{wide}` are the bytes from a row of theirs to the next.
+macro_rules! sums {
+    ([$($step:literal),*], $steps:ident, $add:ident, $stride:ident, $($operand:tt)*) => {
+        asm!(
+            "test {add:e}, {add:e}",
+            "jz 3f",
+            "tileloadd tmm0, [{c} + {wide}*1]",
+            "tileloadd tmm1, [{c} + {wide}*1 + 64]",
+            "tileloadd tmm2, [{d} + {wide}*1]",
+            "tileloadd tmm3, [{d} + {wide}*1 + 64]",
+            "jmp 4f",
+            "3:",
+            "tilezero tmm0",
+            "tilezero tmm1",
+            "tilezero tmm2",
+            "tilezero tmm3",
+            "4:",
+            "test {steps}, {steps}",
+            "jz 5f",
+            "2:",
+            $($step,)*
+            "dec {steps}",
+            "jnz 2b",
+            "5:",
+            "tilestored [{c} + {wide}*1], tmm0",
+            "tilestored [{c} + {wide}*1 + 64], tmm1",
+            "tilestored [{d} + {wide}*1], tmm2",
+            "tilestored [{d} + {wide}*1 + 64], tmm3",
+            $($operand)*
+            steps = inout(reg) $steps => _,
+            add = in(reg) u32::from($add),
+            row = in(reg) 64usize,
+            wide = in(reg) 4 * $stride,
+            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+            options(nostack),
+        )
+    };
+}
+
 /// All eight tiles of this thread, whole. Given back when dropped.
 pub(crate) struct Tiles(());
 
@@ -119,51 +162,24 @@ impl Tiles {
         // SAFETY: the tiles are configured; the loop reads 2 KiB of `a` and of `b` a step, loads and
         // stores cover 32 rows of 128 bytes at `c`. Nothing else is touched but the tiles.
         unsafe {
-            asm!(
-                "test {add:e}, {add:e}",
-                "jz 3f",
-                "tileloadd tmm0, [{c} + {wide}*1]",
-                "tileloadd tmm1, [{c} + {wide}*1 + 64]",
-                "tileloadd tmm2, [{low} + {wide}*1]",
-                "tileloadd tmm3, [{low} + {wide}*1 + 64]",
-                "jmp 4f",
-                "3:",
-                "tilezero tmm0",
-                "tilezero tmm1",
-                "tilezero tmm2",
-                "tilezero tmm3",
-                "4:",
-                "test {steps}, {steps}",
-                "jz 5f",
-                "2:",
-                "tileloadd tmm4, [{a} + {row}*1]",
-                "tileloadd tmm6, [{b} + {row}*1]",
-                "tdpbf16ps tmm0, tmm4, tmm6",
-                "tileloadd tmm7, [{b} + {row}*1 + 1024]",
-                "tdpbf16ps tmm1, tmm4, tmm7",
-                "tileloadd tmm5, [{a} + {row}*1 + 1024]",
-                "tdpbf16ps tmm2, tmm5, tmm6",
-                "tdpbf16ps tmm3, tmm5, tmm7",
-                "add {a}, 2048",
-                "add {b}, 2048",
-                "dec {steps}",
-                "jnz 2b",
-                "5:",
-                "tilestored [{c} + {wide}*1], tmm0",
-                "tilestored [{c} + {wide}*1 + 64], tmm1",
-                "tilestored [{low} + {wide}*1], tmm2",
-                "tilestored [{low} + {wide}*1 + 64], tmm3",
+            sums!(
+                [
+                    "tileloadd tmm4, [{a} + {row}*1]",
+                    "tileloadd tmm6, [{b} + {row}*1]",
+                    "tdpbf16ps tmm0, tmm4, tmm6",
+                    "tileloadd tmm7, [{b} + {row}*1 + 1024]",
+                    "tdpbf16ps tmm1, tmm4, tmm7",
+                    "tileloadd tmm5, [{a} + {row}*1 + 1024]",
+                    "tdpbf16ps tmm2, tmm5, tmm6",
+                    "tdpbf16ps tmm3, tmm5, tmm7",
+                    "add {a}, 2048",
+                    "add {b}, 2048"
+                ],
+                steps, add, stride,
                 a = inout(reg) a => _,
                 b = inout(reg) b => _,
                 c = in(reg) c,
-                low = in(reg) c.wrapping_add(16 * stride),
-                steps = inout(reg) steps => _,
-                add = in(reg) u32::from(add),
-                row = in(reg) 64usize,
-                wide = in(reg) 4 * stride,
-                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
-                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
-                options(nostack),
+                d = in(reg) c.wrapping_add(16 * stride),
             );
         }
     }
@@ -176,60 +192,33 @@ impl Tiles {
     #[inline(always)]
     pub(crate) unsafe fn multiply_few(
         &self,
-        (a, b, steps): (*const u16, [*const u16; 2], usize),
-        (c, stride): ([*mut f32; 2], usize),
+        (a, [b, e], steps): (*const u16, [*const u16; 2], usize),
+        ([c, d], stride): ([*mut f32; 2], usize),
         add: bool,
     ) {
         // SAFETY: as for `multiply`: 2 KiB a step of `a` and of each `b`, 16 rows of each `c`.
         unsafe {
-            asm!(
-                "test {add:e}, {add:e}",
-                "jz 3f",
-                "tileloadd tmm0, [{c} + {wide}*1]",
-                "tileloadd tmm1, [{c} + {wide}*1 + 64]",
-                "tileloadd tmm2, [{d} + {wide}*1]",
-                "tileloadd tmm3, [{d} + {wide}*1 + 64]",
-                "jmp 4f",
-                "3:",
-                "tilezero tmm0",
-                "tilezero tmm1",
-                "tilezero tmm2",
-                "tilezero tmm3",
-                "4:",
-                "test {steps}, {steps}",
-                "jz 5f",
-                "2:",
-                "tileloadd tmm4, [{a} + {row}*1]",
-                "tileloadd tmm5, [{b} + {row}*1]",
-                "tdpbf16ps tmm0, tmm4, tmm5",
-                "tileloadd tmm6, [{b} + {row}*1 + 1024]",
-                "tdpbf16ps tmm1, tmm4, tmm6",
-                "tileloadd tmm7, [{e} + {row}*1]",
-                "tdpbf16ps tmm2, tmm4, tmm7",
-                "tileloadd tmm5, [{e} + {row}*1 + 1024]",
-                "tdpbf16ps tmm3, tmm4, tmm5",
-                "add {a}, 2048",
-                "add {b}, 2048",
-                "add {e}, 2048",
-                "dec {steps}",
-                "jnz 2b",
-                "5:",
-                "tilestored [{c} + {wide}*1], tmm0",
-                "tilestored [{c} + {wide}*1 + 64], tmm1",
-                "tilestored [{d} + {wide}*1], tmm2",
-                "tilestored [{d} + {wide}*1 + 64], tmm3",
+            sums!(
+                [
+                    "tileloadd tmm4, [{a} + {row}*1]",
+                    "tileloadd tmm5, [{b} + {row}*1]",
+                    "tdpbf16ps tmm0, tmm4, tmm5",
+                    "tileloadd tmm6, [{b} + {row}*1 + 1024]",
+                    "tdpbf16ps tmm1, tmm4, tmm6",
+                    "tileloadd tmm7, [{e} + {row}*1]",
+                    "tdpbf16ps tmm2, tmm4, tmm7",
+                    "tileloadd tmm5, [{e} + {row}*1 + 1024]",
+                    "tdpbf16ps tmm3, tmm4, tmm5",
+                    "add {a}, 2048",
+                    "add {b}, 2048",
+                    "add {e}, 2048"
+                ],
+                steps, add, stride,
                 a = inout(reg) a => _,
-                b = inout(reg) b[0] => _,
-                e = inout(reg) b[1] => _,
-                c = in(reg) c[0],
-                d = in(reg) c[1],
-                steps = inout(reg) steps => _,
-                add = in(reg) u32::from(add),
-                row = in(reg) 64usize,
-                wide = in(reg) 4 * stride,
-                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
-                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
-                options(nostack),
+                b = inout(reg) b => _,
+                e = inout(reg) e => _,
+                c = in(reg) c,
+                d = in(reg) d,
             );
         }
     }
@@ -271,12 +260,35 @@ pub(crate) unsafe fn row(low: __m512, high: __m512) -> __m512i {
     unsafe { std::mem::transmute(_mm512_cvtne2ps_pbh(high, low)) }
 }
 
+/// [`pair`] of two columns, and of what rounding left of them.
+///
+/// # Safety
+/// As for [`pair`].
+#[inline(always)]
+pub(crate) unsafe fn split_pair(first: __m512, second: __m512) -> [__m512i; 2] {
+    // SAFETY: as above.
+    unsafe { [pair(first, second), pair(rest(first), rest(second))] }
+}
+
+/// [`row`] of 32 numbers, and of what rounding left of them.
+///
+/// # Safety
+/// As for [`pair`].
+#[inline(always)]
+pub(crate) unsafe fn split_row(x: &[f32; STEP]) -> [__m512i; 2] {
+    // SAFETY: as above; 32 floats are there.
+    unsafe {
+        let (low, high) = (_mm512_loadu_ps(x.as_ptr()), _mm512_loadu_ps(x.as_ptr().add(16)));
+        [row(low, high), row(rest(low), rest(high))]
+    }
+}
+
 /// What rounding to bf16 leaves of 16 numbers.
 ///
 /// # Safety
 /// As for [`pair`].
 #[inline(always)]
-pub(crate) unsafe fn rest(x: __m512) -> __m512 {
+unsafe fn rest(x: __m512) -> __m512 {
     // SAFETY: as above.
     unsafe {
         let brains: __m256i = std::mem::transmute(_mm512_cvtneps_pbh(x));

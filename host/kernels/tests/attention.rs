@@ -11,8 +11,8 @@ mod common;
 
 use common::{Rng, relative_error};
 use gristmill_kernels::{
-    AttentionSpec, Isa, KernelError, KvLayer, Pool, Quant, Ring, attention, attention_bulk,
-    decode_row, encode_row, isa,
+    AttentionSpec, Isa, KernelError, KvLayer, Pool, Quant, Ring, attention, decode_row, encode_row,
+    isa,
 };
 
 /// One cache and its contents.
@@ -130,7 +130,7 @@ fn check(name: &str, spec: &AttentionSpec, rows: &[(usize, usize)], sessions: &[
         for threads in [1, 2, 3] {
             let pool = Pool::with_isa(threads, false, isa);
             let mut out = vec![f32::NAN; q.len()];
-            attention(&pool, spec, &q, rows, &caches, &mut out).unwrap();
+            attention(&pool, spec, &q, rows, &[], &caches, &mut out).unwrap();
             let error = relative_error(&out, &want);
             assert!(error < 2e-6, "{name} on {isa}: {error:e}");
             // Not a bit depends on the number of threads.
@@ -157,7 +157,7 @@ fn in_bulk(
         let q = &q[from * width..(from + rows.len()) * width];
         let mut out = vec![f32::NAN; q.len()];
         let marks = vec![true; rows.len()];
-        attention_bulk(&pool, spec, q, rows, &marks, caches, &mut out).unwrap();
+        attention(&pool, spec, q, rows, &marks, caches, &mut out).unwrap();
         out
     };
     let out = attend(1, 0, rows);
@@ -274,7 +274,7 @@ fn a_cache_forgets_copies_and_refuses() {
     let spec = spec(2, 2, 24);
     let run = |layer: &KvLayer| {
         let mut out = vec![0.0; q.len()];
-        attention(&pool, &spec, &q, &[(0, 39)], &[layer], &mut out).unwrap();
+        attention(&pool, &spec, &q, &[(0, 39)], &[], &[layer], &mut out).unwrap();
         out
     };
     assert_eq!(run(&copy), run(&s.layer));
@@ -289,7 +289,10 @@ fn a_cache_forgets_copies_and_refuses() {
     assert!(KvLayer::new(1, 64, 10, Quant::Q2_K, Quant::F16).is_err());
     assert!(KvLayer::new(1, 64, usize::MAX, Quant::F16, Quant::F16).is_err());
     let mut out = vec![0.0; q.len()];
-    assert!(attention(&pool, &spec, &q, &[(1, 0)], &[&copy], &mut out).is_err(), "no such cache");
+    assert!(
+        attention(&pool, &spec, &q, &[(1, 0)], &[], &[&copy], &mut out).is_err(),
+        "no such cache"
+    );
 }
 
 /// A layer with a window keeps a ring, and nobody sees a difference until it is asked for more
@@ -328,7 +331,8 @@ fn a_window_keeps_a_ring() {
         let q = rng.normals(96);
         let pool = Pool::new(1, false);
         let mut out = vec![0.0; 96];
-        let error = attention(&pool, &spec, &q, &[(0, lost)], &[&layer], &mut out).unwrap_err();
+        let error =
+            attention(&pool, &spec, &q, &[(0, lost)], &[], &[&layer], &mut out).unwrap_err();
         assert!(matches!(error, KernelError::Lost { .. }), "{error}");
         // More at once than the ring is made for.
         let many = vec![0.0; (rows + 1) * width];
@@ -352,7 +356,7 @@ fn a_window_keeps_a_ring() {
         });
         let run = |layer: &KvLayer| {
             let mut out = vec![0.0; 96];
-            attention(&pool, &spec, &q, &[(0, len - 1)], &[layer], &mut out).unwrap();
+            attention(&pool, &spec, &q, &[(0, len - 1)], &[], &[layer], &mut out).unwrap();
             out
         };
         assert_eq!(run(&sessions[0].layer), run(&sessions[1].layer));
@@ -383,7 +387,7 @@ fn quantised_caches_cost_what_they_cost() {
         layer.append(0, &k, &v).unwrap();
         let mut out = vec![0.0; 6 * dim];
         let rows = [(0, len - 1)];
-        attention(&Pool::new(1, false), &spec, &q, &rows, &[&layer], &mut out).unwrap();
+        attention(&Pool::new(1, false), &spec, &q, &rows, &[], &[&layer], &mut out).unwrap();
         out
     };
     let want: Vec<f64> = run(Quant::F16, Quant::F16).into_iter().map(f64::from).collect();

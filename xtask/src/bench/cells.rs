@@ -70,7 +70,7 @@ const DEEP: Work = Work { prefill: 0, decode: 64, depth: 8000, streams: 1 };
 const STREAMS: Work = Work { prefill: 0, decode: 128, depth: 0, streams: 8 };
 
 const PREFILL: Goal = Goal { must: 4.0, aim: 6.0 };
-/// Prefill where both use AMX.
+/// Prefill against llama.cpp's AMX path.
 pub(super) const PREFILL_AMX: Goal = Goal { must: 3.0, aim: 4.5 };
 /// Prefill where there is AMX and llama.cpp has no path for the type.
 pub(super) const PREFILL_PLAIN: Goal = Goal { must: 6.0, aim: 11.0 };
@@ -89,7 +89,7 @@ pub(super) fn short() -> Vec<Cell> {
     };
     vec![
         usual("smollm2", Goal { must: 1.3, aim: 1.5 }),
-        // Half of its weights are Q5_0.
+        // Q5_0 for the most part of its layers.
         without_amx(usual("gemma3", Goal { must: 1.45, aim: 1.7 })),
         decode("smollm2", DEEP, 2.5, 4.0),
         decode("smollm2", STREAMS, 2.0, 3.5),

@@ -113,9 +113,10 @@ impl Outcome {
     }
 
     fn goal(&self, row: Row) -> Goal {
+        let best = self.best.as_ref().and_then(|best| best.of(row.speed));
         match row.speed {
-            Speed::Prefill if self.amx && self.cell.amx => PREFILL_AMX,
-            Speed::Prefill if self.amx => PREFILL_PLAIN,
+            Speed::Prefill if self.amx && !self.cell.amx => PREFILL_PLAIN,
+            Speed::Prefill if best.is_some_and(Variant::is_amx) => PREFILL_AMX,
             _ => row.goal,
         }
     }

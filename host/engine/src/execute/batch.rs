@@ -36,6 +36,33 @@ pub enum Want {
     Hidden,
 }
 
+/// A pass's rows in the order in which attention takes each for itself, and room for them.
+///
+/// The kernel takes neighbouring rows of a sequence together, and sums in another order then; given
+/// last first, none are neighbours. Rows in bulk are computed apart anyway, and fastest as neighbours.
+#[derive(Default)]
+pub(super) struct Apart {
+    pub(super) order: Vec<usize>,
+    pub(super) places: Vec<(usize, usize)>,
+    pub(super) bulk: Vec<bool>,
+    pub(super) queries: Vec<f32>,
+    pub(super) results: Vec<f32>,
+}
+
+impl Apart {
+    fn sort(&mut self, rows: &[Row]) {
+        self.order.clear();
+        self.places.clear();
+        self.bulk.clear();
+        let marked = |bulk: bool| rows.iter().enumerate().filter(move |(_, row)| row.bulk == bulk);
+        for (index, row) in marked(true).chain(marked(false).rev()) {
+            self.order.push(index);
+            self.places.push((row.cache, row.position));
+            self.bulk.push(row.bulk);
+        }
+    }
+}
+
 /// The buffers of a pass, allocated once for the largest batch.
 #[derive(Default)]
 pub struct Arena {
@@ -54,10 +81,9 @@ pub struct Arena {
     pub(super) result: Vec<f32>,
     /// Rows the next phase works on.
     pub(super) current: usize,
-    /// Whether each row is computed as if it were alone.
+    /// Whether each row is computed as if it were alone, and how then.
     pub(super) alone: bool,
-    /// Queries and outputs of an attention in another order.
-    pub(super) reordered: [Vec<f32>; 2],
+    pub(super) apart: Apart,
     rows: usize,
     wanted: usize,
     vocabulary: usize,
@@ -170,6 +196,9 @@ impl Arena {
         }
         self.current = rows.len();
         self.alone = want == Want::Steps;
+        if self.alone {
+            self.apart.sort(rows);
+        }
         Ok(())
     }
 

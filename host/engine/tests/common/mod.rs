@@ -12,6 +12,7 @@
 pub mod families;
 pub mod made;
 pub mod random;
+pub mod ready;
 pub mod serve;
 pub mod tiny;
 

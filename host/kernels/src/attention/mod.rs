@@ -63,26 +63,14 @@ impl AttentionSpec {
 /// Attends: row `i` of `q` (`heads * head_dim` values) belongs to `rows[i]`, a cache and the
 /// query's position in it, and its result goes to row `i` of `out`.
 ///
+/// Rows marked in `bulk` (empty: none) come in bulk: where there are tiles (AMX) their products are
+/// of sums of two bf16 numbers, which is 16 bits of mantissa. What a row gets does not depend on its
+/// neighbours then.
+///
 /// # Errors
 /// Lengths or indices do not fit, a cache has another shape than `spec`, or a query sees keys that
 /// a windowed cache has lost.
 pub fn attention(
-    pool: &Pool,
-    spec: &AttentionSpec,
-    q: &[f32],
-    rows: &[(usize, usize)],
-    caches: &[&KvLayer],
-    out: &mut [f32],
-) -> Result<(), KernelError> {
-    attention_bulk(pool, spec, q, rows, &[], caches, out)
-}
-
-/// [`attention`], where the rows marked in `bulk` come in bulk: where there are tiles (AMX)
-/// everything is the sum of two bf16 numbers, as good as 16 bits of mantissa. What a row gets does not depend on its neighbours.
-///
-/// # Errors
-/// As for [`attention`], or there are marks (if there are any) for another number of rows.
-pub fn attention_bulk(
     pool: &Pool,
     spec: &AttentionSpec,
     q: &[f32],

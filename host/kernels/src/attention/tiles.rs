@@ -21,13 +21,14 @@ use crate::bulk::{SIDE, STEP, TILE};
 use crate::memory::{Buf, Parts};
 use crate::quant::Quant;
 use crate::simd::{Avx512, Brain, Lanes};
-use crate::tile::{Tiles, pair, rest, row};
+use crate::tile::{Tiles, split_pair, split_row};
 
 /// Keys per block.
 const KEYS: usize = 256;
 /// Keys per tile of the cache.
 const HALF: usize = super::store::TILE;
-/// Three products make one.
+/// Three products make one. Those of a score are one long product, of queries and keys laid out for
+/// it; those of values are three, because how many keys they go over differs from task to task.
 const TERMS: usize = 3;
 
 /// A worker's tiles.
@@ -70,23 +71,8 @@ unsafe fn attend(work: &Work<'_>, task: &Task, scratch: &mut Scratch, out: &Part
     let column = KEYS / STEP * 2 * TILE;
 
     let queries = scratch.queries.resize(sides * dot);
-    queries.fill(0);
-    for (m, query) in queries_of(work, task).enumerate() {
-        let side = &mut queries[m / SIDE * dot..(m / SIDE + 1) * dot];
-        for (step, x) in query.chunks(STEP).enumerate() {
-            let mut wide = [0.0; STEP];
-            wide.iter_mut().zip(x).for_each(|(wide, x)| *wide = x * spec.scale);
-            // SAFETY: a row of a tile of each term of the step is inside the side.
-            unsafe {
-                let at = |term: usize| (term * steps + step) * 2 * TILE + m % SIDE * STEP;
-                let (low, high) = (_mm512_loadu_ps(&wide[0]), _mm512_loadu_ps(&wide[16]));
-                let (whole, little) = (row(low, high), row(rest(low), rest(high)));
-                for (term, tile) in [whole, little, whole].into_iter().enumerate() {
-                    _mm512_storeu_si512(side[at(term)..][..STEP].as_mut_ptr().cast(), tile);
-                }
-            }
-        }
-    }
+    // SAFETY: AVX-512 and BF16 are there.
+    unsafe { split_queries(work, task, steps, queries) };
     let keys = scratch.keys.resize(KEYS / SIDE * dot);
     let values = scratch.values.resize(2 * panels * column);
     let weights = scratch.weights.resize(2 * column);
@@ -104,15 +90,13 @@ unsafe fn attend(work: &Work<'_>, task: &Task, scratch: &mut Scratch, out: &Part
         // Up to the next bound, or where a ring begins again.
         let bound = (start / KEYS + 1) * KEYS;
         let end = bound.min(start + cache.tiles_from(start) * HALF).min(task.keys.end);
-        let first = task.keys.start.saturating_sub(start) / STEP;
-        let seen = first * STEP..end - start;
+        let seen = task.keys.start.saturating_sub(start)..end - start;
         let halves = (end - start).div_ceil(HALF);
         let (stored_keys, stored_values) = cache.stored(task.head, start, halves);
-        let most = task.keys.start.max(start) - start..end - start;
         // SAFETY: `stored` gave whole tiles up to `end`; keys and values have room for a block.
         unsafe {
-            unpack_keys(key_side, stored_keys, seen, steps, keys);
-            unpack_values(value_side, stored_values, most, column, panels * column, values);
+            unpack_keys(key_side, stored_keys, seen.clone(), steps, keys);
+            unpack_values(value_side, stored_values, seen, column, panels * column, values);
         }
         for side in 0..sides {
             let members = side * SIDE..count.min((side + 1) * SIDE);
@@ -154,14 +138,10 @@ unsafe fn attend(work: &Work<'_>, task: &Task, scratch: &mut Scratch, out: &Part
                 }
                 for (step, x) in (low..high).zip(scores.as_chunks::<STEP>().0) {
                     let at = step * 2 * TILE + i * STEP;
-                    // SAFETY: 32 floats are read, 32 numbers written, twice.
-                    unsafe {
-                        let (low, high) = (_mm512_loadu_ps(&x[0]), _mm512_loadu_ps(&x[16]));
-                        let to = weights[at..][..STEP].as_mut_ptr();
-                        _mm512_storeu_si512(to.cast(), row(low, high));
-                        let to = weights[column + at..][..STEP].as_mut_ptr();
-                        _mm512_storeu_si512(to.cast(), row(rest(low), rest(high)));
-                    }
+                    // SAFETY: AVX-512 and BF16 are there.
+                    let [whole, rest] = unsafe { split_row(x) };
+                    put(whole, &mut weights[at..]);
+                    put(rest, &mut weights[column + at..]);
                 }
             }
             for panel in 0..panels {
@@ -187,18 +167,45 @@ unsafe fn attend(work: &Work<'_>, task: &Task, scratch: &mut Scratch, out: &Part
     }
 }
 
-/// The queries of a task: row after row, each with its group's heads.
-fn queries_of<'a>(work: &'a Work<'_>, task: &'a Task) -> impl Iterator<Item = &'a [f32]> {
+/// The queries of a task, row after row, each with its group's heads: `steps` steps of each term.
+/// Places without a query are zero.
+///
+/// # Safety
+/// AVX-512 and BF16 are there.
+#[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+unsafe fn split_queries(work: &Work<'_>, task: &Task, steps: usize, out: &mut [u16]) {
     let (dim, group) = (work.spec.head_dim, work.group);
-    task.rows.clone().flat_map(move |row| {
+    let queries = task.rows.clone().flat_map(|row| {
         let from = (row * work.spec.heads + task.head * group) * dim;
         work.q[from..from + group * dim].chunks_exact(dim)
-    })
+    });
+    out.fill(0);
+    for (m, query) in queries.enumerate() {
+        let side = m / SIDE * TERMS * steps * 2 * TILE;
+        for (step, x) in query.chunks(STEP).enumerate() {
+            let mut wide = [0.0; STEP];
+            wide.iter_mut().zip(x).for_each(|(wide, x)| *wide = x * work.spec.scale);
+            // SAFETY: the caller's promise.
+            let [whole, rest] = unsafe { split_row(&wide) };
+            for (term, row) in [whole, rest, whole].into_iter().enumerate() {
+                let at = side + (term * steps + step) * 2 * TILE + m % SIDE * STEP;
+                put(row, &mut out[at..]);
+            }
+        }
+    }
+}
+
+/// Writes a row of a tile.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn put(row: __m512i, out: &mut [u16]) {
+    // SAFETY: 32 numbers are written.
+    unsafe { _mm512_storeu_si512(out[..STEP].as_mut_ptr().cast(), row) };
 }
 
 /// # Safety
 /// AVX-512 with BF16 is there; `stored` has whole tiles up to the end of `seen`, and `out` room for
-/// the tiles of three terms of a block of keys.
+/// the tiles of three terms of a block of keys. Keys come with those they share a step with.
 unsafe fn unpack_keys(
     side: Side,
     stored: &[u8],
@@ -207,7 +214,7 @@ unsafe fn unpack_keys(
     out: &mut [u16],
 ) {
     let (from, out) = (stored.as_ptr(), out.as_mut_ptr());
-    let tiles = seen.start / HALF..seen.end.div_ceil(HALF);
+    let tiles = seen.start / STEP * (STEP / HALF)..seen.end.div_ceil(HALF);
     // SAFETY: the caller's promises, passed on.
     unsafe {
         match side.quant {
@@ -253,10 +260,10 @@ unsafe fn keys<S: Stored>(
                     }
                 }
                 let [a, b] = two;
-                let whole = pair(a.0, b.0);
+                let [whole, rest] = split_pair(a.0, b.0);
                 _mm512_storeu_si512(at.cast(), whole);
                 _mm512_storeu_si512(at.add(term).cast(), whole);
-                _mm512_storeu_si512(at.add(2 * term).cast(), pair(rest(a.0), rest(b.0)));
+                _mm512_storeu_si512(at.add(2 * term).cast(), rest);
             }
         }
     }
@@ -314,8 +321,9 @@ unsafe fn values<S: Stored>(
                 });
                 let at = d / SIDE * column + t / STEP * 2 * TILE + d % SIDE / 16 * TILE;
                 let out = out.add(at + t % STEP / 2 * STEP);
-                _mm512_storeu_si512(out.cast(), pair(a.0, b.0));
-                _mm512_storeu_si512(out.add(rests).cast(), pair(rest(a.0), rest(b.0)));
+                let [whole, rest] = split_pair(a.0, b.0);
+                _mm512_storeu_si512(out.cast(), whole);
+                _mm512_storeu_si512(out.add(rests).cast(), rest);
             }
         }
     }

@@ -50,6 +50,7 @@ macro_rules! formats {
         }
     };
 }
+
 /// A product of some panels with all tokens, lengths checked.
 struct Product<'a, X = Quantised> {
     matrix: &'a Matrix,
@@ -199,8 +200,7 @@ macro_rules! run {
                 let Some(layout) = layout else {
                     // The work is in functions that are compiled for the instruction set.
                     return batch::SCRATCH.with_borrow_mut(|scratch| {
-                        let kind = p.kind;
-                        match (kind.sixteens, kind.has_min, kind.offset == 128) {
+                        match (p.kind.sixteens, p.kind.has_min, p.kind.offset == 128) {
                             (false, false, false) => $rows::<Simple>(p, scratch),
                             (false, true, _) => $rows::<Minimum>(p, scratch),
                             (false, false, true) => $rows::<Wide>(p, scratch),

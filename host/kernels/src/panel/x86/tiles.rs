@@ -10,7 +10,7 @@ use super::format::{Format, Shape};
 use super::vector::{Avx512, Output, Vector};
 use super::{Product, ROWS};
 use crate::bulk::{Bulk, SIDE, STEP, TILE};
-use crate::codec::codes::Levels;
+use crate::codec::decode_blocks;
 use crate::memory::Buf;
 use crate::tile::{Tiles, pair};
 
@@ -93,7 +93,7 @@ unsafe fn brains(codes: __m512i, d: __m512, b: __m512, out: *mut u16) {
     }
 }
 
-/// Rows as the file has them, taken apart in plain code.
+/// Rows as the file has them, decoded in plain code.
 pub(super) struct Unpacked;
 
 impl Weights for Unpacked {
@@ -101,21 +101,17 @@ impl Weights for Unpacked {
         // SAFETY: the caller's promise.
         let out = unsafe { std::slice::from_raw_parts_mut(out, steps.len() * 2 * TILE - TILE) };
         let quant = p.matrix.quant();
-        let (len, offset) = (quant.block_len(), p.kind.offset);
+        let at = |step: usize| step * STEP / quant.block_len() * quant.block_bytes();
+        let mut values = [0.0; CHUNK * STEP];
+        let values = &mut values[..steps.len() * STEP];
         for r in 0..ROWS {
             // Rows past the end are not stored: any will do.
             let Some(bytes) = p.matrix.row((row + r).min(p.matrix.rows() - 1)) else { return };
-            let blocks = steps.start * STEP / len..steps.end * STEP / len;
-            let bytes =
-                &bytes[blocks.start * quant.block_bytes()..blocks.end * quant.block_bytes()];
-            for (b, block) in bytes.chunks_exact(quant.block_bytes()).enumerate() {
-                let levels = Levels::of(quant, block);
-                for (i, &level) in levels.q[..len].iter().enumerate() {
-                    let scaled = (i32::from(level) - offset) as f32 * levels.d[i / 16];
-                    let value = scaled + levels.m[i / 16];
-                    let (step, i) = ((b * len + i) / STEP, i % STEP);
-                    let at = step * 2 * TILE + (i / 4 * 2 + i % 2) * STEP + 2 * r + i % 4 / 2;
-                    out[at] = half::bf16::from_f32(value).to_bits();
+            decode_blocks(quant, &bytes[at(steps.start)..at(steps.end)], values);
+            for (step, values) in values.as_chunks::<STEP>().0.iter().enumerate() {
+                for (i, value) in values.iter().enumerate() {
+                    let place = (i / 4 * 2 + i % 2) * STEP + 2 * r + i % 4 / 2;
+                    out[step * 2 * TILE + place] = half::bf16::from_f32(*value).to_bits();
                 }
             }
         }
