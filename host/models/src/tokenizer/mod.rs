@@ -5,8 +5,10 @@
 //! one beginning-of-text token and never two. Refuses vocabularies and pre-tokenizers it does not
 //! know by name. Work is linear in the text, but for the logarithm of a word's length.
 
+mod bpe;
 mod bytes;
 mod merge;
+mod pieces;
 mod pre;
 mod unigram;
 mod vocab;
@@ -367,8 +369,8 @@ impl Tokenizer {
             return Ok(());
         }
         match &self.algorithm {
-            Algorithm::ByteLevel(bytes) => bytes.encode(text, out),
-            Algorithm::Sentence(sentence) => sentence.encode(text, first, out),
+            Algorithm::ByteLevel(bytes) => bytes.encode(&self.vocabulary, text, out),
+            Algorithm::Sentence(sentence) => sentence.encode(&self.vocabulary, text, first, out),
             Algorithm::Words(words) => words.encode(text, out),
             Algorithm::Likeliest(likeliest) => likeliest.encode(text, first, out),
         }

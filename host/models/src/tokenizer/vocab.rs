@@ -71,6 +71,11 @@ const ENDS: [&str; 15] = [
 /// The same, but ordinary words in other vocabularies: only a control token counts.
 const ENDS_IF_CONTROL: [&str; 7] = ["</s>", "<eos>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "[e~["];
 
+/// Whether a text is worth looking for among the above: nearly none of a quarter of a million is.
+fn may_end(text: &str) -> bool {
+    text.starts_with(['<', '_', '['])
+}
+
 impl Vocabulary {
     pub(super) fn read(gguf: &Gguf) -> Result<Self> {
         const TOKENS: &str = "tokenizer.ggml.tokens";
@@ -143,7 +148,8 @@ impl Vocabulary {
         let forgotten: Vec<u32> = self
             .tokens()
             .filter(|(id, text, class)| {
-                *class == Class::Normal && (ENDS.contains(text) || roles.contains(&Some(*id)))
+                *class == Class::Normal
+                    && (may_end(text) && ENDS.contains(text) || roles.contains(&Some(*id)))
             })
             .map(|(id, ..)| id)
             .collect();
@@ -183,7 +189,9 @@ impl Vocabulary {
         let mut ends: Vec<(u32, &str)> = self
             .tokens()
             .filter(|(_, text, class)| {
-                ENDS.contains(text) || (*class == Class::Control && ENDS_IF_CONTROL.contains(text))
+                may_end(text)
+                    && (ENDS.contains(text)
+                        || (*class == Class::Control && ENDS_IF_CONTROL.contains(text)))
             })
             .map(|(id, text, _)| (id, text))
             .collect();
