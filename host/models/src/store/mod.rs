@@ -16,6 +16,7 @@ mod http;
 mod hub;
 mod import;
 mod layout;
+mod listing;
 mod manifest;
 mod name;
 mod packages;
@@ -29,6 +30,7 @@ use std::{
     fs::File,
     io::Read,
     path::{Path, PathBuf},
+    sync::Arc,
     time::SystemTime,
 };
 
@@ -44,6 +46,7 @@ pub use self::{
 };
 use self::{
     layout::{Layout, blob, part_name, split},
+    listing::{Listing, Looks},
     manifest::{MAX_BYTES, Manifest, now, time},
     progress::Reporter,
 };
@@ -55,6 +58,7 @@ use self::{
 pub struct Store {
     layout: Layout,
     sources: Sources,
+    listing: Listing,
 }
 
 /// A model in the store.
@@ -98,7 +102,8 @@ impl Store {
     /// # Errors
     /// When the folder can be neither opened nor created.
     pub fn open_with(folder: impl AsRef<Path>, sources: Sources) -> Result<Self> {
-        Ok(Self { layout: Layout::open(folder.as_ref())?, sources })
+        let layout = Layout::open(folder.as_ref())?;
+        Ok(Self { layout, sources, listing: Listing::default() })
     }
 
     /// Where the store is.
@@ -113,6 +118,10 @@ impl Store {
     /// # Errors
     /// When the folder cannot be read.
     pub fn list(&self) -> Result<Vec<Located>> {
+        if let Some(known) = self.unchanged() {
+            return Ok(known.to_vec());
+        }
+        let looks = Looks::take(&self.layout.path);
         let manifests = self.readable()?;
         let mut out: Vec<Located> = manifests
             .iter()
@@ -120,7 +129,17 @@ impl Store {
             .filter_map(|(manifest, found)| (found.id == manifest.name).then_some(found))
             .collect();
         out.sort_by(|a, b| a.id.cmp(&b.id));
+        if let Ok(looks) = looks {
+            self.listing.keep(looks, &Arc::from(out.as_slice()));
+        }
         Ok(out)
+    }
+
+    /// What [`Store::list`] said the last time, if nothing has changed since. Reads no file: for whoever
+    /// asks with every request.
+    #[must_use]
+    pub fn unchanged(&self) -> Option<Arc<[Located]>> {
+        self.listing.unchanged()
     }
 
     /// Finds a model by any of its names and checks that its files are there in full.
