@@ -21,13 +21,14 @@ pub use batch::{Arena, Row, Want};
 
 use crate::{
     cache::Cache,
+    logits::{self, BLOCK},
     nonfinite,
     plan::{MOST_PRODUCTS, Phase, Plan, Product, Slot, Work},
     program::{self, Activation, Attention, Head, Layout, Pooling},
     reference::{pool as pool_rows, position_scale},
     weights::Weights,
 };
-use elementwise::{by_rows, by_rows_from};
+use elementwise::{by_blocks, by_rows, by_rows_from};
 
 /// Sequences in one pass.
 pub const MOST_SEQUENCES: usize = 64;
@@ -463,10 +464,15 @@ impl Model<'_> {
         let done = linear(self.pool, &act, &mut job);
         arena.act = act;
         done.map_err(kernel)?;
-        if let Some(cap) = head.softcap {
-            let out = arena.result.get_mut(..n * matrix.rows()).ok_or_else(missing)?;
-            by_rows(self.pool, out, matrix.rows(), |out, _| ops::softcap(out, cap));
-        }
+        let vocabulary = matrix.rows();
+        let out = arena.result.get_mut(..n * vocabulary).ok_or_else(missing)?;
+        let peaks = arena.peaks.get_mut(..n * logits::peaks(vocabulary)).ok_or_else(missing)?;
+        by_blocks(self.pool, out, vocabulary, BLOCK, peaks, |out, peaks| {
+            if let Some(cap) = head.softcap {
+                ops::softcap(out, cap);
+            }
+            ops::peaks(out, BLOCK, peaks);
+        });
         Ok(())
     }
 

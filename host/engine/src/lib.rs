@@ -15,6 +15,7 @@ mod driver;
 mod engine;
 pub mod execute;
 mod handle;
+pub mod logits;
 pub mod measure;
 pub mod memory;
 mod nonfinite;

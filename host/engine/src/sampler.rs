@@ -17,7 +17,8 @@
 //!
 //! Where an answer is bound by a grammar, steps 4 to 6 see only the tokens that may come.
 //!
-//! Nothing here sorts the vocabulary: candidates are picked in linear passes, and only the picked
+//! Nothing here sorts the vocabulary, and where one token is wanted or `top_k` of them nothing reads
+//! it: they are found by the peaks of its blocks ([`Logits`](crate::logits::Logits)). Only the picked
 //! ones (about `top_k`, or those that hold `top_p` of the mass) are ordered.
 
 mod choose;

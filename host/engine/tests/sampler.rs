@@ -9,8 +9,13 @@
 
 use std::collections::BTreeMap;
 
-use gristmill_core::{Code, request::Sampling};
-use gristmill_engine::sampler::{Sampler, Settings, log_probabilities};
+use gristmill_core::{Code, Result, request::Sampling};
+use gristmill_engine::{
+    logits::{BLOCK, Logits},
+    sampler::{Sampler, Settings, log_probabilities},
+};
+use gristmill_kernels::ops;
+use proptest::prelude::*;
 
 fn settings(sampling: &Sampling, vocabulary: usize) -> Settings {
     Settings::new(sampling, &Sampling::default(), vocabulary).unwrap()
@@ -102,6 +107,43 @@ fn naive(logits: &[f32], s: &Sampling) -> BTreeMap<u32, f64> {
     all.iter().zip(p).map(|((token, _), p)| (*token, p)).collect()
 }
 
+fn chosen(sampler: &mut Sampler, logits: &[f32]) -> Result<u32> {
+    sampler.choose(&mut Logits::new(&mut logits.to_vec(), &mut Vec::new()))
+}
+
+proptest! {
+    /// What is found by peaks is what is found by reading everything, before and after changes.
+    #[test]
+    fn peaks_hide_nothing(
+        // Few distinct values, so that equals are common.
+        mut values in prop::collection::vec((-40..40_i8).prop_map(f32::from), 1..5 * BLOCK),
+        changes in prop::collection::vec((0..6 * BLOCK as u32, -60..60_i8), 0..8),
+        k in 0..12_usize,
+        least in -40..40_i8,
+    ) {
+        let mut plain = values.clone();
+        let mut room = Vec::new();
+        let mut logits = Logits::new(&mut values, &mut room);
+        for (token, to) in changes {
+            logits.change(token, |_| f32::from(to));
+            if let Some(value) = plain.get_mut(token as usize) {
+                *value = f32::from(to);
+            }
+        }
+        prop_assert_eq!(logits.values(), plain.as_slice());
+        let (token, largest) = logits.largest().unwrap();
+        prop_assert_eq!(ops::argmax(&plain), Some(token as usize));
+        prop_assert_eq!(plain[token as usize], largest);
+        let (mut found, mut expected) = (Vec::new(), Vec::new());
+        logits.top_k(k, &mut found);
+        ops::top_k(&plain, k, &mut expected);
+        prop_assert_eq!(&found, &expected);
+        let least = f32::from(least);
+        let expected = (0..).zip(plain.iter().copied()).filter(|(_, value)| *value >= least);
+        prop_assert!(logits.at_least(least).eq(expected));
+    }
+}
+
 #[test]
 fn filters_keep_what_sorting_everything_would_keep() {
     let cases = [
@@ -123,7 +165,7 @@ fn filters_keep_what_sorting_everything_would_keep() {
         let mut sampler = Sampler::new(settings(sampling, logits.len()));
         let mut seen: BTreeMap<u32, usize> = BTreeMap::new();
         for _ in 0..DRAWS {
-            *seen.entry(sampler.choose(&mut logits.clone()).unwrap()).or_default() += 1;
+            *seen.entry(chosen(&mut sampler, &logits).unwrap()).or_default() += 1;
         }
         for (token, count) in &seen {
             assert!(expected.contains_key(token), "case {number}: drew {token}, seen {count}");
@@ -142,11 +184,11 @@ fn greedy_takes_the_lowest_of_equals_and_the_same_seed_gives_the_same_draws() {
     values[17] = 3.0;
     values[33] = 3.0;
     let greedy = Sampling { temperature: Some(0.0), ..Sampling::default() };
-    assert_eq!(Sampler::new(settings(&greedy, 40)).choose(&mut values).unwrap(), 17);
+    assert_eq!(chosen(&mut Sampler::new(settings(&greedy, 40)), &values).unwrap(), 17);
     let draws = |seed| {
         let sampling = Sampling { seed: Some(seed), ..Sampling::default() };
         let mut sampler = Sampler::new(settings(&sampling, 700));
-        (0..50).map(|_| sampler.choose(&mut logits(9, 700)).unwrap()).collect::<Vec<_>>()
+        (0..50).map(|_| chosen(&mut sampler, &logits(9, 700)).unwrap()).collect::<Vec<_>>()
     };
     assert_eq!(draws(5), draws(5));
     assert_ne!(draws(5), draws(6));
@@ -158,7 +200,7 @@ fn bias_and_penalties_change_the_choice() {
     let choose = |sampling: &Sampling, history: &[u32]| {
         let mut sampler = Sampler::new(settings(sampling, 4));
         history.iter().for_each(|token| sampler.accept(*token));
-        sampler.choose(&mut [4.0, 3.0, -1.0, -2.0]).unwrap()
+        chosen(&mut sampler, &[4.0, 3.0, -1.0, -2.0]).unwrap()
     };
     assert_eq!(choose(&greedy, &[0, 0]), 0);
     let biased = Sampling { logit_bias: vec![(0, -100.0)], ..greedy.clone() };
@@ -231,7 +273,7 @@ fn logits_that_are_no_numbers_are_an_error_not_a_token() {
         for place in [0, 37, 99] {
             let mut values = vec![1.0; 100];
             values[place] = bad;
-            let error = Sampler::new(settings(&open(), 100)).choose(&mut values).unwrap_err();
+            let error = chosen(&mut Sampler::new(settings(&open(), 100)), &values).unwrap_err();
             assert_eq!(error.code.as_str(), "non-finite");
             assert!(error.message.contains(&format!("token {place}")), "{error}");
         }

@@ -184,6 +184,10 @@ proptest! {
         let above: Vec<_> = sorted.iter().copied().filter(|v| v.1 > threshold as f32).collect();
         prop_assert_eq!(&found, &above);
         sorted.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        let mut peaks = vec![0.0; x.len().div_ceil(100)];
+        ops::peaks(&x, 100, &mut peaks);
+        let blocks = x.chunks(100).map(|block| block.iter().copied().fold(f32::MIN, f32::max));
+        prop_assert!(blocks.eq(peaks.iter().copied()));
         prop_assert_eq!(ops::argmax(&x), sorted.first().map(|v| v.0 as usize));
         sorted.truncate(k);
         ops::top_k(&x, k, &mut found);
@@ -202,4 +206,20 @@ fn scans_pass_over_what_is_not_a_number() {
     let mut found = Vec::new();
     ops::top_k(&x, 5, &mut found);
     assert_eq!(found, [(3, -7.0)]);
+}
+
+#[test]
+fn a_peak_shows_that_its_block_holds_no_number() {
+    for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        for place in [0, 63, 64, 200, 250] {
+            let mut x = vec![1.0; 251];
+            x[place] = bad;
+            let mut peaks = [0.0; 3];
+            ops::peaks(&x, 100, &mut peaks);
+            let sound = |block: usize| {
+                if block == place / 100 { peaks[block].is_nan() } else { peaks[block] == 1.0 }
+            };
+            assert!((0..3).all(sound), "{bad} at {place}: {peaks:?}");
+        }
+    }
 }

@@ -18,6 +18,7 @@ use crate::{
     constraint::{Allowed, Guard},
     core::Core,
     execute::Arena,
+    logits::Logits,
     memory::Reservation,
     sampler::{Sampler, log_probabilities},
     speculation::{Costs, Lookup, Pace},
@@ -186,7 +187,7 @@ impl Sequence {
         let mut right = 0;
         let over = loop {
             self.resident = base + right;
-            if self.advance(arena.logits(logits.start + right))? {
+            if self.advance(&mut arena.front(logits.start + right))? {
                 break true;
             }
             match guesses.get(right) {
@@ -214,7 +215,7 @@ impl Sequence {
     }
 
     /// Chooses the next token from logits and notes what it means. Whether the answer is over.
-    pub(super) fn advance(&mut self, logits: &mut [f32]) -> Result<bool> {
+    pub(super) fn advance(&mut self, logits: &mut Logits<'_>) -> Result<bool> {
         let begins = self.first.is_none();
         if begins {
             self.first = Some(Instant::now());
@@ -223,7 +224,7 @@ impl Sequence {
             self.end("length");
             return Ok(true);
         }
-        let raw = self.logprobs.map(|count| (count, logits.to_vec()));
+        let raw = self.logprobs.map(|count| (count, logits.values().to_vec()));
         let token = self.choose(logits)?;
         self.sampler.accept(token);
         if let Some(lookup) = &mut self.lookup {
@@ -269,20 +270,20 @@ impl Sequence {
     }
 
     /// Chooses a token among those that may come.
-    fn choose(&mut self, logits: &mut [f32]) -> Result<u32> {
+    fn choose(&mut self, logits: &mut Logits<'_>) -> Result<u32> {
         let Some(mut guard) = self.guard.take() else { return self.sampler.choose(logits) };
         let chosen = self.choose_bound(&mut guard, logits);
         self.guard = Some(guard);
         chosen
     }
 
-    fn choose_bound(&mut self, guard: &mut Guard, logits: &mut [f32]) -> Result<u32> {
+    fn choose_bound(&mut self, guard: &mut Guard, logits: &mut Logits<'_>) -> Result<u32> {
         self.sampler.adjust(logits);
         let allowed = guard.allowed()?;
         // Each turn rejects one more token.
-        for _ in 0..logits.len() {
+        for _ in 0..logits.values().len() {
             let token = match &allowed {
-                Allowed::Only(mask) => self.sampler.choose_among(logits, mask.iter())?,
+                Allowed::Only(mask) => self.sampler.choose_among(logits.values(), mask.iter())?,
                 Allowed::All | Allowed::AllButEnds => self.sampler.pick(logits)?,
             };
             let right = match (self.core.ends_with(token), &allowed) {
@@ -293,9 +294,7 @@ impl Sequence {
             if right {
                 return Ok(token);
             }
-            if let Some(logit) = logits.get_mut(token as usize) {
-                *logit = REJECTED;
-            }
+            logits.change(token, |_| REJECTED);
         }
         Err(Error::internal("no token may come next"))
     }

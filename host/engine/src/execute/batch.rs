@@ -5,6 +5,7 @@ use gristmill_kernels::{Act, ops::Rotations};
 
 use super::{MOST_SEQUENCES, mixture::Mixture};
 use crate::{
+    logits::{self, Logits},
     plan::{Plan, Slot},
     program,
 };
@@ -79,6 +80,8 @@ pub struct Arena {
     pub(super) bulk: Vec<bool>,
     pub(super) row: Vec<f32>,
     pub(super) result: Vec<f32>,
+    /// The largest of every block of logits.
+    pub(super) peaks: Vec<f32>,
     /// Rows the next phase works on.
     pub(super) current: usize,
     /// Whether each row is computed as if it were alone, and how then.
@@ -113,6 +116,7 @@ impl Arena {
             kept: Vec::with_capacity(rows),
             bulk: Vec::with_capacity(rows),
             result: vec![0.0; vocabulary * wanted],
+            peaks: vec![0.0; logits::peaks(vocabulary) * wanted],
             rows,
             wanted,
             vocabulary,
@@ -130,7 +134,8 @@ impl Arena {
     /// Bytes of all buffers, without the quantised activations.
     #[must_use]
     pub fn memory(&self) -> u64 {
-        let floats = self.slots.iter().map(Vec::len).sum::<usize>() + self.result.len();
+        let floats = self.slots.iter().map(Vec::len).sum::<usize>();
+        let floats = floats + self.result.len() + self.peaks.len();
         floats as u64 * 4 + self.mixture_row * self.rows as u64
     }
 
@@ -139,6 +144,15 @@ impl Arena {
     pub fn logits(&mut self, n: usize) -> &mut [f32] {
         let width = self.vocabulary;
         self.result.get_mut(n * width..(n + 1) * width).unwrap_or_default()
+    }
+
+    /// The same, for choosing a token.
+    pub(crate) fn front(&mut self, n: usize) -> Logits<'_> {
+        let (width, peaks) = (self.vocabulary, logits::peaks(self.vocabulary));
+        Logits::with(
+            self.result.get_mut(n * width..(n + 1) * width).unwrap_or_default(),
+            self.peaks.get_mut(n * peaks..(n + 1) * peaks).unwrap_or_default(),
+        )
     }
 
     /// Everything the pass was for: logits of wanted rows, or pooled vectors.

@@ -9,10 +9,7 @@ use gristmill_core::{Error, Result};
 use gristmill_kernels::ops;
 
 use super::Settings;
-use crate::{nonfinite, random::Random};
-
-/// Lanes of the linear passes; wide enough for any vector unit.
-const LANES: usize = 16;
+use crate::{logits::Logits, random::Random};
 
 /// Chooses tokens for one sequence.
 #[derive(Debug)]
@@ -26,6 +23,7 @@ pub struct Sampler {
     scratch: Vec<f32>,
     /// The tokens that may be chosen, and their logits.
     among: (Vec<u32>, Vec<f32>),
+    peaks: Vec<f32>,
 }
 
 /// A token and its logit, later its weight.
@@ -37,6 +35,10 @@ struct Candidate {
 }
 
 impl Candidate {
+    fn new((token, logit): (u32, f32)) -> Self {
+        Self { token, logit, weight: 0.0 }
+    }
+
     /// Larger logit first, lower id among equals: a total order, so results never depend on how
     /// candidates were gathered.
     fn order(&self, other: &Self) -> Ordering {
@@ -58,6 +60,7 @@ impl Sampler {
             best: Vec::new(),
             scratch: Vec::new(),
             among: (Vec::new(), Vec::new()),
+            peaks: Vec::new(),
         }
     }
 
@@ -83,7 +86,7 @@ impl Sampler {
     ///
     /// # Errors
     /// `non-finite` when a logit is not finite: the computation before went wrong.
-    pub fn choose(&mut self, logits: &mut [f32]) -> Result<u32> {
+    pub fn choose(&mut self, logits: &mut Logits<'_>) -> Result<u32> {
         self.adjust(logits);
         self.pick(logits)
     }
@@ -95,6 +98,7 @@ impl Sampler {
     /// As [`Sampler::choose`]; `internal` when none may come.
     pub fn choose_among(&mut self, logits: &[f32], may: impl Iterator<Item = u32>) -> Result<u32> {
         let (mut tokens, mut kept) = std::mem::take(&mut self.among);
+        let mut peaks = std::mem::take(&mut self.peaks);
         tokens.clear();
         kept.clear();
         for token in may {
@@ -106,13 +110,14 @@ impl Sampler {
         let chosen = if kept.is_empty() {
             Err(Error::internal("no token may come next"))
         } else {
-            self.pick(&kept)
+            self.pick(&Logits::new(&mut kept, &mut peaks))
         };
         let token = chosen.and_then(|place| {
             let token = tokens.get(place as usize).copied();
             token.ok_or_else(|| Error::internal("a token was chosen that may not come"))
         });
         self.among = (tokens, kept);
+        self.peaks = peaks;
         token
     }
 
@@ -120,15 +125,15 @@ impl Sampler {
     ///
     /// # Errors
     /// As [`Sampler::choose`].
-    pub fn pick(&mut self, logits: &[f32]) -> Result<u32> {
-        let (best, max) = largest(logits)?;
+    pub fn pick(&mut self, logits: &Logits<'_>) -> Result<u32> {
+        let (best, max) = logits.largest()?;
         let s = &self.settings;
         if s.temperature == 0.0 || s.top_k == 1 {
             return Ok(best);
         }
-        let all = s.top_k == 0 || s.top_k >= logits.len();
+        let all = s.top_k == 0 || s.top_k >= logits.values().len();
         if all && s.typical_p >= 1.0 && s.top_p >= 1.0 && s.min_p <= 0.0 {
-            return Ok(self.draw_from_all(logits, best));
+            return Ok(self.draw_from_all(logits.values(), best));
         }
         self.gather(logits, max, all);
         self.narrow(all);
@@ -136,52 +141,48 @@ impl Sampler {
     }
 
     /// Applies bias and penalties.
-    pub fn adjust(&self, logits: &mut [f32]) {
+    pub fn adjust(&self, logits: &mut Logits<'_>) {
         let s = &self.settings;
         for &(token, bias) in &s.logit_bias {
-            if let Some(logit) = logits.get_mut(token as usize) {
-                *logit += bias;
-            }
+            logits.change(token, |logit| logit + bias);
         }
         if !s.penalises() {
             return;
         }
         for (&token, &count) in &self.counts {
-            if let Some(logit) = logits.get_mut(token as usize) {
-                *logit = if *logit > 0.0 {
-                    *logit / s.repeat_penalty
-                } else {
-                    *logit * s.repeat_penalty
-                };
-                *logit -= count as f32 * s.frequency_penalty + s.presence_penalty;
-            }
+            logits.change(token, |logit| {
+                let repeated =
+                    if logit > 0.0 { logit / s.repeat_penalty } else { logit * s.repeat_penalty };
+                repeated - (count as f32 * s.frequency_penalty + s.presence_penalty)
+            });
         }
     }
 
     /// Fills `candidates` with everything the filters could keep, best first, weights relative to
     /// the whole of what the first filter sees.
-    fn gather(&mut self, logits: &[f32], max: f32, all: bool) {
+    fn gather(&mut self, logits: &Logits<'_>, max: f32, all: bool) {
         let s = &self.settings;
+        let values = logits.values();
         let (typical, top_p) = (f64::from(s.typical_p), f64::from(s.top_p));
         if all {
-            let total = total_weight(logits, max);
+            let total = total_weight(values, max);
             if s.typical_p < 1.0 {
-                let entropy = entropy(logits, max, total);
+                let entropy = entropy(values, max, total);
                 let key = |logit: f32| typicality(logit, max, total, entropy);
-                within(logits, max, total, key, typical, &mut self.candidates);
+                within(values, max, total, key, typical, &mut self.candidates);
             } else if s.top_p < 1.0 {
                 let key = |logit: f32| f64::from(max - logit);
-                within(logits, max, total, key, top_p, &mut self.candidates);
+                within(values, max, total, key, top_p, &mut self.candidates);
             } else {
                 let least = max + s.min_p.ln();
                 self.candidates.clear();
-                self.candidates.extend(tokens(logits).filter(|c| c.logit >= least));
+                self.candidates.extend(logits.at_least(least).map(Candidate::new));
             }
             for candidate in &mut self.candidates {
                 candidate.weight = weight(candidate.logit, max) / total;
             }
         } else {
-            ops::top_k(logits, s.top_k, &mut self.best);
+            logits.top_k(s.top_k, &mut self.best);
             self.candidates.clear();
             self.candidates.extend(self.best.iter().map(|&(token, logit)| Candidate {
                 token,
@@ -263,7 +264,7 @@ impl Sampler {
 }
 
 fn tokens(logits: &[f32]) -> impl Iterator<Item = Candidate> + '_ {
-    (0_u32..).zip(logits).map(|(token, &logit)| Candidate { token, logit, weight: 0.0 })
+    (0_u32..).zip(logits.iter().copied()).map(Candidate::new)
 }
 
 fn weight(logit: f32, max: f32) -> f64 {
@@ -281,35 +282,6 @@ fn entropy(logits: &[f32], max: f32, total: f64) -> f64 {
 
 fn typicality(logit: f32, max: f32, total: f64, entropy: f64) -> f64 {
     (total.ln() - f64::from(logit - max) - entropy).abs()
-}
-
-/// The largest logit and its lowest token, and proof that all are finite, in two linear passes.
-fn largest(logits: &[f32]) -> Result<(u32, f32)> {
-    let mut max = [f32::NEG_INFINITY; LANES];
-    let mut poison = [0.0_f32; LANES];
-    let (chunks, rest) = logits.as_chunks::<LANES>();
-    for chunk in chunks {
-        for ((max, poison), &logit) in max.iter_mut().zip(&mut poison).zip(chunk) {
-            *max = if logit > *max { logit } else { *max };
-            // Zero for a finite number, NaN for any other, and NaN stays.
-            *poison += logit * 0.0;
-        }
-    }
-    let mut best = max.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let mut sound = poison.iter().all(|p| *p == 0.0);
-    for &logit in rest {
-        best = best.max(logit);
-        sound &= logit.is_finite();
-    }
-    let place = logits.iter().position(|&logit| logit == best);
-    match place {
-        Some(place) if sound => Ok((u32::try_from(place).unwrap_or(u32::MAX), best)),
-        _ => {
-            let bad = logits.iter().position(|logit| !logit.is_finite());
-            let found = bad.and_then(|bad| logits.get(bad)).copied().unwrap_or(f32::NAN);
-            Err(nonfinite::logits(bad.unwrap_or_default(), found))
-        }
-    }
 }
 
 /// Gathers the tokens with the smallest keys that together hold `mass`: a threshold is doubled

@@ -1,4 +1,4 @@
-//! Scans of the logits: the best one, those above a threshold, the best k.
+//! Scans of the logits: the best one, those above a threshold, the best k, the best of every block.
 
 use super::multiversion;
 
@@ -114,4 +114,30 @@ fn top_k_body<const FMA: bool>(x: &[f32], k: usize, found: &mut Vec<(u32, f32)>)
     );
     prune(found, k);
     found.sort_unstable_by(better);
+}
+
+multiversion! {
+    /// The largest of every `block` values, the last of what is left; NaN where one of them is no
+    /// finite number.
+    pub fn peaks / peaks_on = peaks_body(x: &[f32], block: usize, out: &mut [f32])
+}
+
+#[inline(always)]
+fn peaks_body<const FMA: bool>(x: &[f32], block: usize, out: &mut [f32]) {
+    for (x, out) in x.chunks(block.max(1)).zip(out) {
+        let (mut most, mut poison) = ([f32::NEG_INFINITY; 64], [0.0_f32; 64]);
+        let (wide, rest) = x.as_chunks::<64>();
+        for x in wide.iter().map(<[f32; 64]>::as_slice).chain([rest]) {
+            for ((most, poison), &v) in most.iter_mut().zip(&mut poison).zip(x) {
+                *most = if v > *most { v } else { *most };
+                // Zero for a finite number, NaN for any other, and NaN stays.
+                *poison += v * 0.0;
+            }
+        }
+        *out = if poison.iter().all(|p| *p == 0.0) {
+            most.iter().fold(f32::NEG_INFINITY, |m, &v| if v > m { v } else { m })
+        } else {
+            f32::NAN
+        };
+    }
 }
