@@ -186,6 +186,7 @@ pub fn measure(path: &std::path::Path, families: &dyn Families, what: Measure) -
         "load_ms": load.as_secs_f64() * 1e3,
         "rss_bytes": resident(),
         "weights_bytes": bare.weights.memory(),
+        "products_per_token": bare.plan.products_per_token(),
         "prefill": {"tokens": what.prefill, "per_second": rate(what.prefill, &mut reading)},
         "decode": {
             "tokens": what.decode,

@@ -19,6 +19,8 @@ pub(super) struct Rates {
     decode: f64,
     /// Bytes of weights that one step of writing reads, where the engine tells.
     pub(super) weights: Option<f64>,
+    /// Multiplications that a token of a prompt costs, where the engine tells.
+    pub(super) products: Option<f64>,
 }
 
 impl Rates {
@@ -77,7 +79,18 @@ impl Variant {
         self.build.file_name().is_some_and(|name| name == "amx")
     }
 
-    fn program(&self, name: &str) -> Command {
+    /// Whether it computes attention by blocks.
+    pub(super) fn flash_attention(&self) -> bool {
+        self.flash_attention
+    }
+
+    /// Whether it brings weights into a layout of its own when it loads them.
+    pub(super) fn repack(&self) -> bool {
+        self.repack
+    }
+
+    /// One of the build's programs.
+    pub(super) fn program(&self, name: &str) -> Command {
         Command::new(self.build.join("bin").join(name))
     }
 }
@@ -151,7 +164,8 @@ fn several(variant: &Variant, work: Work) -> Command {
 }
 
 /// The last line of `gristmill bench`:
-/// `{"prefill": {"per_second": …}, "decode": {"per_second": …}, "weights_bytes": …, …}`.
+/// `{"prefill": {"per_second": …}, "decode": {"per_second": …}, "weights_bytes": …,
+/// "products_per_token": …, …}`.
 fn ours(text: &str) -> Result<Rates> {
     let line = text.lines().last().context("gristmill bench printed nothing")?;
     let json: Value = serde_json::from_str(line).with_context(|| format!("not JSON: {line}"))?;
@@ -159,8 +173,13 @@ fn ours(text: &str) -> Result<Rates> {
         let found = json.get(name).and_then(|part| part.get("per_second")?.as_f64());
         found.with_context(|| format!("no {name} in {line}"))
     };
-    let weights = json.get("weights_bytes").and_then(Value::as_f64);
-    Ok(Rates { prefill: rate("prefill")?, decode: rate("decode")?, weights })
+    let number = |name: &str| json.get(name).and_then(Value::as_f64);
+    Ok(Rates {
+        prefill: rate("prefill")?,
+        decode: rate("decode")?,
+        weights: number("weights_bytes"),
+        products: number("products_per_token"),
+    })
 }
 
 /// llama-bench's list of tests, of which one has a prompt and one generates.
@@ -178,6 +197,7 @@ fn theirs(text: &str, work: Work) -> Result<Rates> {
         prefill: rate("n_prompt", work.prefill)?,
         decode: rate("n_gen", work.decode)?,
         weights: None,
+        products: None,
     })
 }
 
@@ -186,7 +206,7 @@ fn theirs_together(text: &str) -> Result<Rates> {
     let line = text.lines().rev().find(|line| line.starts_with('{'));
     let json: Value = serde_json::from_str(line.context("llama-batched-bench printed no JSON")?)?;
     let decode = json.get("speed_tg").and_then(Value::as_f64).context("no speed_tg")?;
-    Ok(Rates { prefill: 0.0, decode, weights: None })
+    Ok(Rates { prefill: 0.0, decode, weights: None, products: None })
 }
 
 #[cfg(test)]
@@ -196,7 +216,7 @@ mod tests {
 
     #[test]
     fn every_programs_answer_is_read() {
-        let expected = Rates { prefill: 900.5, decode: 120.25, weights: None };
+        let expected = Rates { prefill: 900.5, decode: 120.25, weights: None, products: None };
         let text = r#"[{"n_prompt": 512, "n_gen": 0, "avg_ts": 900.5},
                        {"n_prompt": 0, "n_gen": 128, "avg_ts": 120.25}]"#;
         assert_eq!(theirs(text, USUAL).unwrap(), expected);
@@ -206,8 +226,10 @@ mod tests {
         assert_eq!(theirs(only, deep).unwrap().of(Speed::Decode), 26.5);
         assert!(theirs(only, USUAL).is_err());
         let line = "loading\n{\"prefill\": {\"per_second\": 900.5}, \
-                    \"decode\": {\"per_second\": 120.25}, \"weights_bytes\": 8}\n";
-        assert_eq!(ours(line).unwrap(), Rates { weights: Some(8.0), ..expected });
+                    \"decode\": {\"per_second\": 120.25}, \"weights_bytes\": 8, \
+                    \"products_per_token\": 4}\n";
+        let told = Rates { weights: Some(8.0), products: Some(4.0), ..expected };
+        assert_eq!(ours(line).unwrap(), told);
         assert!(ours("{\"prefill\": {}}").is_err());
         assert!(theirs("[]", USUAL).is_err());
         let together = "build 1\n{\"speed_pp\": 1.0, \"speed_tg\": 464.0}\n";

@@ -9,6 +9,7 @@ mod bridge;
 mod cells;
 mod engines;
 mod exactness;
+mod load;
 mod reference;
 mod run;
 mod stats;
@@ -119,8 +120,11 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
             Vec::new()
         }
     };
-    let bandwidth = bandwidth(options.threads)?;
-    println!("memory bandwidth of this machine, read: {bandwidth:.1} GB/s\n");
+    let machine = machine(options.threads)?;
+    println!(
+        "this machine reads {:.1} GB/s from memory and multiplies {:.0} billion 8-bit integers a second\n",
+        machine.bandwidth, machine.products
+    );
     println!(
         "{:<20} {:<14} {:>22} {:>20} {:>20} {:>9}  {:<7} {:>4} {:>4}  llama.cpp",
         "model",
@@ -128,7 +132,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         "ours (min-max)",
         "llama.cpp (min-max)",
         "ratio (min-max)",
-        "bandwidth",
+        "share",
         "",
         "must",
         "aim"
@@ -137,8 +141,16 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     for cell in options.cells() {
         let file = file(&cell.model)?;
         let outcome = run::run(cell, &file, &binary, &variants, options.rounds, options.threads)?;
-        outcome.print(bandwidth);
-        outcomes.push(outcome.json(bandwidth));
+        outcome.print(machine);
+        outcomes.push(outcome.json(machine));
+    }
+    let mut loads = Vec::new();
+    for model in ["smollm2", "gemma3"] {
+        let file = file(model)?;
+        let found =
+            load::measure(&binary, &file, model, &variants, options.rounds, options.threads)?;
+        found.print();
+        loads.push(found.json());
     }
     println!();
     let mut answers = Vec::new();
@@ -157,8 +169,9 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         println!("{line}");
     }
     let document = json!({
-        "threads": options.threads, "rounds": options.rounds, "bandwidth_gbs": bandwidth,
-        "cells": outcomes, "answers": answers, "sandbox": sandbox, "exactness": exactness,
+        "threads": options.threads, "rounds": options.rounds, "bandwidth_gbs": machine.bandwidth,
+        "int8_gmacs": machine.products,
+        "cells": outcomes, "loads": loads, "answers": answers, "sandbox": sandbox, "exactness": exactness,
     });
     let path = root().join("target/bench.json");
     fs::write(&path, serde_json::to_string_pretty(&document)?)?;
@@ -176,8 +189,10 @@ fn measure(args: &[&str]) -> Result<String> {
     Ok(output(std::process::Command::new(program).args(args))?.trim().to_owned())
 }
 
-fn bandwidth(threads: usize) -> Result<f64> {
-    Ok(measure(&["bandwidth", &threads.to_string()])?.parse()?)
+fn machine(threads: usize) -> Result<run::Machine> {
+    let threads = threads.to_string();
+    let number = |what| -> Result<f64> { Ok(measure(&[what, &threads])?.parse()?) };
+    Ok(run::Machine { bandwidth: number("bandwidth")?, products: number("peak")? })
 }
 
 /// What the sandbox's own bench prints.

@@ -12,6 +12,15 @@ use super::{
     stats::Series,
 };
 
+/// What the machine can do at most.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Machine {
+    /// GB/s read from memory.
+    pub(super) bandwidth: f64,
+    /// Billions of products of 8-bit integers per second, in registers.
+    pub(super) products: f64,
+}
+
 /// A cell's measurements.
 #[derive(Debug)]
 pub(super) struct Outcome {
@@ -60,8 +69,8 @@ pub(super) fn run(
 }
 
 impl Outcome {
-    /// The rows of the table; `bandwidth` in GB/s.
-    pub(super) fn print(&self, bandwidth: f64) {
+    /// The rows of the table.
+    pub(super) fn print(&self, machine: Machine) {
         for row in &self.cell.rows {
             let mine = series(&self.ours, row.speed);
             let (name, other) = self.reference(row.speed);
@@ -73,7 +82,7 @@ impl Outcome {
                 ratio if ratio >= goal.must => "reached",
                 _ => "MISSED",
             };
-            let share = self.share(*row, bandwidth).map(|share| format!("{:.0} %", share * 100.0));
+            let share = self.share(*row, machine).map(|share| format!("{:.0} %", share * 100.0));
             println!(
                 "{:<20} {:<14} {:>22} {:>20} {:>20} {:>9}  {verdict:<7} {:>4} {:>4}  {name}",
                 self.cell.model,
@@ -88,7 +97,7 @@ impl Outcome {
         }
     }
 
-    pub(super) fn json(&self, bandwidth: f64) -> Value {
+    pub(super) fn json(&self, machine: Machine) -> Value {
         let rows = self.cell.rows.iter().map(|row| {
             let (name, other) = self.reference(row.speed);
             let mine = series(&self.ours, row.speed);
@@ -96,7 +105,7 @@ impl Outcome {
             json!({
                 "model": self.cell.model, "what": self.cell.label(*row),
                 "ours": mine.values(), "llama_cpp": other.values(), "llama_cpp_variant": name,
-                "ratio": mine.over(&other).median(), "bandwidth_share": self.share(*row, bandwidth),
+                "ratio": mine.over(&other).median(), "share": self.share(*row, machine),
                 "must": goal.must, "aim": goal.aim,
             })
         });
@@ -121,16 +130,21 @@ impl Outcome {
         }
     }
 
-    /// The share of the bandwidth that writing used. A step reads all weights once, for all streams
-    /// together; a long cache is read as well, so no share is given there.
-    fn share(&self, row: Row, bandwidth: f64) -> Option<f64> {
+    /// The share of what the machine can do at most: of its bandwidth when writing, where a step reads
+    /// all weights once for all streams together (a long cache is read as well, so no share is given
+    /// there); of its multiplications when reading.
+    fn share(&self, row: Row, machine: Machine) -> Option<f64> {
         let work = self.cell.work;
-        if row.speed != Speed::Decode || work.depth > 0 {
-            return None;
+        let last = self.ours.last()?;
+        let speed = series(&self.ours, row.speed).median();
+        match row.speed {
+            Speed::Decode if work.depth > 0 => None,
+            Speed::Decode => {
+                let steps = speed / f64::from(work.streams);
+                Some(last.weights? * steps / 1e9 / machine.bandwidth)
+            }
+            Speed::Prefill => Some(last.products? * speed / 1e9 / machine.products),
         }
-        let bytes = self.ours.last()?.weights?;
-        let steps = series(&self.ours, Speed::Decode).median() / f64::from(work.streams);
-        Some(bytes * steps / 1e9 / bandwidth)
     }
 }
 

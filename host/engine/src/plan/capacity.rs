@@ -5,7 +5,7 @@ use gristmill_kernels::KvLayer;
 use super::{Plan, Work};
 use crate::{
     cache::{KvTypes, ring},
-    program,
+    program::{self, TensorId},
 };
 
 /// Byte costs of a plan.
@@ -69,12 +69,38 @@ impl Plan {
         let row =
             self.slots.iter().map(|width| *width as u64 * 4).sum::<u64>() + self.mixture_row();
         let wanted = match self.program.result {
-            program::Result::Logits => self.program.vocabulary as u64 * 4,
+            program::Result::Logits => {
+                let vocabulary = self.program.vocabulary;
+                (vocabulary + crate::logits::peaks(vocabulary)) as u64 * 4
+            }
             program::Result::Pooled => 0,
         };
         let floats: u64 = self.program.recurrent.iter().map(|state| state.size() as u64).sum();
         let states = floats * 4 * (1 + crate::cache::CHECKPOINTS as u64);
         Capacity { weights, kv_token, kv_window, window_room, states, row, wanted }
+    }
+
+    /// Multiplications with addition that a token of a prompt costs in products with weights. Neither
+    /// the head's, which only the last token has, nor attention's, which grow with the context.
+    #[must_use]
+    pub fn products_per_token(&self) -> u64 {
+        let size = |id: TensorId| {
+            let tensor = self.program.tensors.get(id);
+            tensor.map_or(0, |tensor| tensor.rows() as u64 * tensor.cols() as u64)
+        };
+        let of = |phase: &super::Phase| match &phase.work {
+            Work::Linear { products, .. } => {
+                products.iter().map(|product| size(product.weight)).sum()
+            }
+            &Work::GluLinear { gate, up, .. } => size(gate) + size(up),
+            &Work::HeadLinear { weight, .. } => size(weight),
+            Work::Moe { moe, .. } => {
+                let all = size(moe.gate) + size(moe.up) + size(moe.down);
+                size(moe.router) + all * moe.active as u64 / (moe.experts as u64).max(1)
+            }
+            _ => 0,
+        };
+        self.phases.iter().map(of).sum()
     }
 
     /// Bytes that the largest mixture of experts keeps for a row: its scores, and for each expert
