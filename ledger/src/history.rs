@@ -35,6 +35,26 @@ impl Filed {
         })?;
         Ok(Some(Self { path: path.to_owned(), digest: sha256(text.as_bytes()), text, pin }))
     }
+
+    /// Whether a pin in `pins/` lies in the file of its own name.
+    ///
+    /// # Errors
+    /// `duplicate-pin` where the file of its name is there too, else `invalid-pin`.
+    pub(crate) fn named(&self) -> Result<(), LedgerError> {
+        let name = &self.pin.name;
+        let own = self.path.with_file_name(format!("{name}.toml"));
+        if own == self.path {
+            return Ok(());
+        }
+        if own.exists() {
+            let reason = format!(
+                "a second pin for {name}, beside {name}.toml: a plugin has exactly one; remove the wrong one"
+            );
+            return Err(LedgerError::refused("duplicate-pin", &self.path, reason));
+        }
+        let reason = format!("the pin is for {name}; its file must be named {name}.toml");
+        Err(LedgerError::Invalid { path: self.path.clone(), reason })
+    }
 }
 
 pub(crate) fn path(ledger: &Path, name: &str, sequence: u64) -> PathBuf {

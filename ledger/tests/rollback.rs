@@ -110,6 +110,8 @@ fn a_cycle_of_rollbacks_is_named() {
             last = home.sealed(pin, &[1, 2]);
             home.promote(&mut keeper, &last, &mut Told::default()).unwrap();
         }
+        // It is told before anybody needs the way back.
+        assert!(home.faults().contains(&"rollback-cycle"), "{second:?} {third:?}");
         component(&home, b"secnd");
         let mut keeper = home.keeper();
         let error = home.rollback(&mut keeper, None, &mut Told::default()).unwrap_err();

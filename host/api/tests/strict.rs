@@ -56,6 +56,8 @@ async fn a_body_is_read_to_the_letter() {
             r#"{"kind": "key", "key": "x", "reason": "y", "digest": "z"}"#,
             "unknown field `digest`",
         ),
+        ("/v1/ledger/release", r#"{"name": "x"}"#, "kind"),
+        ("/v1/ledger/release", r#"{"kind": "name", "digest": "x"}"#, "unknown field `digest`"),
     ] {
         let reply = bench.by(Some(&key), Method::POST, path, body).await;
         assert_eq!(reply.status, 400, "{path} {body}: {}", reply.text());

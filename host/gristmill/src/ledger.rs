@@ -6,7 +6,7 @@
 
 use std::{
     collections::BTreeSet,
-    fs,
+    env, fs,
     path::{Path, PathBuf},
     sync::Arc,
     thread,
@@ -18,7 +18,7 @@ use clap::Subcommand;
 use gristmill_kernels::{Pool, isa};
 use gristmill_ledger::{
     Audit, Changed, Date, Draft, Granted, Host, HostRefusal, Inspected, Keeper, Kind, Ledger,
-    LedgerError, Pin, Plan, Revoke, Rules, Terms, contract, grant_digest,
+    LedgerError, Pin, Plan, Quarantine, Revoke, Rules, Terms, contract, grant_digest,
     guardrail::Rates,
     keys::{self, Key, Keys},
     log::Chain,
@@ -111,6 +111,15 @@ pub(crate) enum Command {
         #[arg(long)]
         reason: String,
     },
+    /// Let a component that is in quarantine be put in force again
+    Release {
+        /// A plugin's name, for every component that its pins are of, or one component's SHA-256
+        #[arg(value_name = "NAME|SHA256")]
+        what: String,
+        /// Why, for the log
+        #[arg(long)]
+        reason: Option<String>,
+    },
     /// Make a key to sign with; prints its public half
     Keygen {
         /// Where the secret goes; the file must not exist yet
@@ -159,6 +168,14 @@ pub(crate) fn ledger(settings: &Settings, places: &Places, command: Command) -> 
             println!("revoked {}", digest.or(key).unwrap_or_default());
             Ok(())
         }
+        Command::Release { what, reason } => {
+            let mut keeper = keeper(places)?;
+            let reason = reason.as_deref();
+            for digest in keeper.release(&what, reason, Date::now(), "ledger release")? {
+                println!("released sha256:{digest}");
+            }
+            Ok(())
+        }
         Command::Keygen { file } => {
             println!("{}", keys::keygen(&file, "")?.public);
             Ok(())
@@ -205,6 +222,9 @@ fn status(places: &Places) -> Result<()> {
         if line.candidate {
             words.push("candidate waits");
         }
+        if line.quarantined {
+            words.push("in quarantine");
+        }
         println!(
             "{:<20} {:<8} {:<10} {:>4}  {digest}  {since:<20}  {}",
             line.name,
@@ -213,6 +233,10 @@ fn status(places: &Places) -> Result<()> {
             line.pin.sequence,
             words.join(", ")
         );
+    }
+    for (digest, known) in Chain::open(&places.ledger)?.quarantined() {
+        let Quarantine { name, reason, since } = known;
+        println!("quarantine {name} sha256:{digest} since {since}: {reason}");
     }
     Ok(())
 }
@@ -226,7 +250,7 @@ fn pin(
 ) -> Result<()> {
     let (original, bytes) = match source.starts_with("oci:") {
         true => {
-            let registry = Oci::parse(source)?;
+            let registry = Oci::parse(source)?.with_logins(logins());
             let pulled = registry.pull()?;
             println!("resolved to {}", pulled.locked);
             (registry.original(), pulled.component)
@@ -262,6 +286,13 @@ fn pin(
     println!("proposed {name} {}, sequence {}", pin.digest(), pin.sequence);
     println!("candidate {}", candidate.display());
     Ok(())
+}
+
+/// Where `docker login` writes.
+fn logins() -> Option<PathBuf> {
+    let folder = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let folder = folder("DOCKER_CONFIG").or_else(|| Some(folder("HOME")?.join(".docker")));
+    Some(folder?.join("config.json"))
 }
 
 fn promote(places: &Places, name: &str) -> Result<()> {

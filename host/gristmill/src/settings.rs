@@ -274,6 +274,12 @@ fn unknown(path: &str) -> anyhow::Error {
     }
 }
 
+/// A setting's default, as JSON has it; none where it is unset.
+pub(crate) fn default(setting: &Setting) -> Option<serde_json::Value> {
+    let value = from_toml(setting.default).ok()?;
+    serde_json::to_value(value).ok()
+}
+
 fn from_toml(text: &str) -> Result<Value> {
     let table: toml::Table = format!("value = {text}").parse()?;
     table.into_iter().next().map(|(_, value)| value).context("a default has a value")
