@@ -18,7 +18,7 @@ use gristmill_api::control::{
 };
 use gristmill_kernels::{Pool, isa};
 use gristmill_ledger::{
-    self as ledger, Date, LedgerError, Pin, contract, evidence::Evidence, log::Chain, upstream,
+    self as ledger, LedgerError, Pin, contract, evidence::Evidence, log::Chain, upstream,
 };
 use gristmill_policies::{Policies, block};
 use gristmill_router::{Rollout, Trial as RouterTrial};

@@ -466,8 +466,8 @@ pub(crate) fn against<T>(
 /// The machine, as measurements and guardrails name it.
 pub(crate) fn fingerprint() -> HostFingerprint {
     HostFingerprint {
-        os: std::env::consts::OS.to_owned(),
-        arch: std::env::consts::ARCH.to_owned(),
+        os: env::consts::OS.to_owned(),
+        arch: env::consts::ARCH.to_owned(),
         isa: isa::report().chosen.name().to_owned(),
         processors: u32::try_from(Pool::available()).unwrap_or(u32::MAX),
         processor: None,
