@@ -137,14 +137,15 @@ impl History {
         Ok(chain)
     }
 
-    /// The pin to go back to from this one: of this sequence, or the one it names, or the previous one.
+    /// The pin to go back to from this one: of this sequence, or the one it names, or the previous one. Who
+    /// says a sequence does not ask where the pins lead.
     ///
     /// # Errors
     /// `rollback-cycle`, `no-rollback-target`, `broken-history`.
     pub(crate) fn target(&self, from: &Filed, to: Option<u64>) -> Result<&Filed, LedgerError> {
         let chain = self.before(from)?;
         let mut seen = BTreeSet::new();
-        let mut at = Some(from);
+        let mut at = Some(from).filter(|_| to.is_none());
         while let Some(filed) = at {
             let pin = &filed.pin;
             seen.insert(pin.sequence);
@@ -155,7 +156,7 @@ impl History {
                     "rollback-cycle",
                     &filed.path,
                     format!(
-                        "sequence {} goes back to {next}, which is no earlier one; name an earlier pin",
+                        "sequence {} goes back to {next}, which is no earlier one; roll back to an earlier one by its number (`--to`), and name one in the next pin",
                         pin.sequence
                     ),
                 ));

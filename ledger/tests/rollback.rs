@@ -118,6 +118,9 @@ fn a_cycle_of_rollbacks_is_named() {
         assert_eq!(error.code(), "rollback-cycle", "{second:?} {third:?}");
         assert!(error.to_string().contains(".toml"), "{error}");
         assert_eq!(home.in_place(), last);
+        // Whoever says where to does not go by what the pins name.
+        home.rollback(&mut keeper, Some(2), &mut Told::default()).unwrap();
+        assert_eq!(keeper.standing(NAME).sequence, 2);
     }
 }
 

@@ -166,7 +166,7 @@ fn known(places: &Places) -> Result<Known> {
 }
 
 /// Parameter policies and profiles, as they lie in the folder now.
-pub(crate) fn rules(places: &Places) -> Result<Rules> {
+fn rules(places: &Places) -> Result<Rules> {
     Rules::open(&places.policies, hardware())
         .map_err(|error| anyhow!("policies refused ({}): {error}", error.code()))
 }

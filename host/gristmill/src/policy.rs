@@ -4,10 +4,10 @@
 use anyhow::{Result, anyhow};
 use clap::Subcommand;
 use gristmill_ledger::evidence::Evidence;
-use gristmill_policies::{Approvals, Policies, PolicyError, Rules, block};
+use gristmill_policies::{Approvals, Block, Policies, PolicyError, Rules, block};
 
 use crate::{
-    compose::{Places, hardware, rules},
+    compose::{Places, hardware},
     promote::Promoter,
     schema,
 };
@@ -45,35 +45,53 @@ pub(crate) fn policy(places: &Places, command: Command) -> Result<()> {
 }
 
 fn check(places: &Places) -> Result<()> {
-    let folder = &places.policies;
-    let refused = |error: PolicyError| anyhow!("policies refused ({}): {error}", error.code());
-    let grants = Policies::open(folder).map_err(refused)?.grants().count();
-    let blocks = block::open(folder).map_err(refused)?.len();
-    let rules = rules(places)?;
-    let approvals = Approvals::open(folder).map_err(refused)?.rules.len();
+    let Whole { grants, blocks, rules, approvals } = Whole::open(places)
+        .map_err(|error| anyhow!("policies refused ({}): {error}", error.code()))?;
     println!(
-        "{}: {grants} grants, {blocks} blocks, {} parameter policies, {} profiles, {approvals} approval rules",
-        folder.display(),
+        "{}: {} grants, {} blocks, {} parameter policies, {} profiles, {} approval rules",
+        places.policies.display(),
+        grants.grants().count(),
+        blocks.len(),
         rules.policies().len(),
         rules.profiles().len(),
+        approvals.rules.len(),
     );
     Ok(())
+}
+
+/// Everything in a policy folder.
+struct Whole {
+    grants: Policies,
+    blocks: Vec<Block>,
+    rules: Rules,
+    approvals: Approvals,
+}
+
+impl Whole {
+    fn open(places: &Places) -> Result<Self, PolicyError> {
+        let folder = &places.policies;
+        Ok(Self {
+            grants: Policies::open(folder)?,
+            blocks: block::open(folder)?,
+            rules: Rules::open(folder, hardware())?,
+            approvals: Approvals::open(folder)?,
+        })
+    }
+}
+
+/// The grants, where everything else in the folder is sound too.
+pub(crate) fn grants(places: &Places) -> Option<Policies> {
+    Whole::open(places).ok().map(|whole| whole.grants)
 }
 
 /// Reads every policy again and puts blocks, parameter policies and profiles in force, all of them or none:
 /// files that are not sound change nothing, and the log says which and what to do. Grants come in force
 /// where the ledger is followed, because a pin may name its grant; approval rules when they are asked for.
 pub(crate) fn reread(promoter: &Promoter, by: &str) {
-    let read = || {
-        let folder = &promoter.places.policies;
-        let grants = Policies::open(folder)?.grants().count();
-        let blocks = block::open(folder)?;
-        let approvals = Approvals::open(folder)?.rules.len();
-        Ok::<_, PolicyError>((grants, blocks, Rules::open(folder, hardware())?, approvals))
-    };
-    match read() {
-        Ok((grants, blocks, rules, approvals)) => {
+    match Whole::open(&promoter.places) {
+        Ok(Whole { grants, blocks, rules, approvals }) => {
             let (policies, profiles) = (rules.policies().len(), rules.profiles().len());
+            let (grants, approvals) = (grants.grants().count(), approvals.rules.len());
             let count = blocks.len();
             let router = &promoter.router;
             router.know(router.known().with_blocks(blocks));

@@ -166,6 +166,9 @@ impl Settings {
                 }
                 continue;
             }
+            if !SETTINGS.iter().any(|setting| setting.section == section) {
+                return Err(unknown(&section));
+            }
             for (key, value) in keys {
                 let path = format!("{section}.{key}");
                 let setting = SETTINGS
@@ -362,7 +365,8 @@ mod tests {
         for (text, nearest) in [
             ("[server]\nlistn = \"x\"", "server.listen"),
             ("[engine]\nthread = 1", "engine.threads"),
-            ("[sever]\nlisten = \"x\"", "server.listen"),
+            ("[sever]\nlisten = \"x\"", "server."),
+            ("[sever]", "server."),
         ] {
             let message = with_file(text).unwrap_err().to_string();
             assert!(message.contains(nearest), "{message}");

@@ -14,7 +14,6 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use gristmill_ledger::{LedgerError, Pin, Status, earlier, in_force, in_place, is_kept};
-use gristmill_policies::Policies;
 use gristmill_router::{Happened, Rollout, SwapEvent, Why};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -131,8 +130,8 @@ fn follow(promoter: &Promoter, by: &str) -> bool {
     };
     // A folder that is no ledger yet is taken as it lies there.
     let kept = is_kept(folder);
-    // Unsound grants were told of when they were read; what runs keeps those that it has.
-    let grants = Policies::open(&promoter.places.policies).ok().filter(|_| kept);
+    // Unsound policies were told of when they were read; what runs keeps the grants that it has.
+    let grants = policy::grants(&promoter.places).filter(|_| kept);
     let mut left = false;
     for status in all {
         let Status { name, pin, text, proven, pending, quarantined, .. } = status;

@@ -262,6 +262,17 @@ async fn a_changed_file_is_read_without_a_signal_whole_or_not_at_all() {
     serving.says("follows the ledger backend=\"big\"");
     let (head, body) = ask();
     assert!(head.contains(" 200 ") && generation() == 3, "{head}\n{body}");
+
+    // A sound grant beside a policy that is not waits for the whole folder.
+    put(&broken, "reson = 'r'");
+    serving.says("stay in force");
+    put(&file, &narrow);
+    serving.says("stay in force");
+    assert!(ask().0.contains(" 200 ") && generation() == 3);
+    assert!(problems(&serving).0.contains(&"grant-not-applied".to_owned()));
+    fs::remove_file(&broken).unwrap();
+    serving.says("follows the ledger backend=\"big\"");
+    assert!(!ask().0.contains(" 200 ") && generation() == 4);
 }
 
 /// Success, and what was said, of a command.
