@@ -271,12 +271,13 @@ fn promote(promoter: &Promoter, by: &str, what: &Promote) -> Result<Swap, Refuse
     Ok(Swap { name: what.name.clone(), digest: done.pin.digest(), backends: done.backends })
 }
 
-fn rollback(promoter: &Promoter, by: &str, name: &str) -> Result<Swap, Refused> {
+fn rollback(promoter: &Promoter, by: &str, what: &Rollback) -> Result<Swap, Refused> {
+    let Rollback { name, to } = what;
     let turn = promoter.turn();
     let in_force = ledger::in_force(&promoter.places.ledger, name);
     let filed = in_force.map_err(|error| refused(&error))?.ok_or_else(|| unknown(name))?;
     let pin = filed.pin;
-    let done = turn.rollback(by, name, pin.kind, None).map_err(|error| refused(&error))?;
+    let done = turn.rollback(by, name, pin.kind, *to).map_err(|error| refused(&error))?;
     Ok(Swap { name: name.to_owned(), digest: done.pin.digest(), backends: done.backends })
 }
 
@@ -332,7 +333,7 @@ impl Control for HostControl {
 
     async fn rollback(&self, by: &str, what: Rollback) -> Result<Swap, Refused> {
         let by = by.to_owned();
-        self.blocking(move |promoter| rollback(promoter, &by, &what.name)).await
+        self.blocking(move |promoter| rollback(promoter, &by, &what)).await
     }
 
     async fn revoke(&self, by: &str, what: Revoke) -> Result<Revoked, Refused> {

@@ -20,6 +20,7 @@ use gristmill_ledger::{
     Audit, Changed, Date, Draft, Granted, Host, HostRefusal, Inspected, Keeper, Kind, Ledger,
     LedgerError, Pin, Plan, Quarantine, Revoke, Rules, Terms, contract, grant_digest,
     guardrail::Rates,
+    is_kept,
     keys::{self, Key, Keys},
     log::Chain,
     oci::Oci,
@@ -169,9 +170,8 @@ pub(crate) fn ledger(settings: &Settings, places: &Places, command: Command) -> 
             Ok(())
         }
         Command::Release { what, reason } => {
-            let mut keeper = keeper(places)?;
-            let reason = reason.as_deref();
-            for digest in keeper.release(&what, reason, Date::now(), "ledger release")? {
+            let (digests, _) = release(places, &what, reason.as_deref(), "ledger release")?;
+            for digest in digests {
                 println!("released sha256:{digest}");
             }
             Ok(())
@@ -206,6 +206,23 @@ pub(crate) fn keeper(places: &Places) -> Result<Keeper, LedgerError> {
             opened => return opened,
         }
     }
+}
+
+/// Takes components out of quarantine; their digests, and the log that says so.
+pub(crate) fn release(
+    places: &Places,
+    what: &str,
+    reason: Option<&str>,
+    by: &str,
+) -> Result<(Vec<String>, Chain), LedgerError> {
+    if !is_kept(&places.ledger) {
+        let reason = "this folder is no ledger yet: quarantine is in the host's memory alone, and ends with it";
+        let path = places.ledger.clone();
+        return Err(LedgerError::Refused { code: "not-quarantined", path, reason: reason.into() });
+    }
+    let mut keeper = keeper(places)?;
+    let released = keeper.release(what, reason, Date::now(), by)?;
+    Ok((released, keeper.log().clone()))
 }
 
 fn status(places: &Places) -> Result<()> {

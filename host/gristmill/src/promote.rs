@@ -22,7 +22,7 @@ use tokio::runtime::Handle;
 
 use crate::{
     compose::{Composed, Configured, Places},
-    ledger::{Asked, against, fingerprint, inspected, keeper},
+    ledger::{Asked, against, fingerprint, inspected, keeper, release},
     quarantine::Agreed,
 };
 
@@ -212,9 +212,9 @@ impl Turn<'_> {
         what: &str,
         reason: Option<&str>,
     ) -> Result<Vec<String>, LedgerError> {
-        let mut keeper = keeper(&self.promoter.places)?;
-        let released = keeper.release(what, reason, Date::now(), by)?;
-        self.promoter.quarantine.obey(&self.promoter.router, keeper.log());
+        let Promoter { places, router, quarantine, .. } = self.promoter;
+        let (released, log) = release(places, what, reason, by)?;
+        quarantine.obey(router, &log);
         Ok(released)
     }
 

@@ -14,6 +14,7 @@ use std::{
     fs,
     os::unix::{fs::PermissionsExt as _, fs::chown, process::CommandExt as _},
     path::Path,
+    process::Command,
 };
 
 use gristmill_ledger::{Date, Keeper, Revoke, sha256};
@@ -120,7 +121,10 @@ fn a_cycle_of_rollbacks() {
     let answer = exchange(&serving.address, "POST", "/v1/ledger/rollback", &key, &body);
     assert_eq!((answer.status, &answer.json()["error"]["code"]), (409, &json!("rollback-cycle")));
     // Named, there is a way.
-    home.says(&["ledger", "rollback", "voice", "--to", "2"]);
+    let body = json!({ "name": "voice", "to": 2 }).to_string();
+    let answer = exchange(&serving.address, "POST", "/v1/ledger/rollback", &key, &body);
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    assert!(home.says(&["ledger", "log", "voice"]).contains("rollback   voice sequence 2"));
     let ready = || exchange(&serving.address, "GET", "/readyz", &key, "").body;
     until(ready, |found| found.contains("\"problems\":[]"));
 }
@@ -173,6 +177,60 @@ fn quarantine_that_cannot_be_written_is_told_and_written_as_soon_as_it_can_be() 
     let said = home.says(&["ledger", "log", "voice"]);
     let at = |word: &str| said.find(word).unwrap_or_else(|| panic!("{word}: {said}"));
     assert!(at(" quarantine ") < at(" rollback "), "{said}");
+}
+
+/// Sets the longest file that a process may write, as a full disk would.
+fn limit(serving: &Serving, bytes: &str) {
+    let pid = serving.child.id().to_string();
+    let done = Command::new("prlimit").args(["--pid", &pid, &format!("--fsize={bytes}:")]).status();
+    assert!(done.unwrap().success());
+}
+
+#[test]
+fn a_disk_that_is_full_at_the_log() {
+    let home = Home::new();
+    home.promote("teller");
+    home.promote("teller_worse");
+    let key = home.says(&["key", "add", "boss", "--operator"]);
+    let key = format!("x-api-key: {key}\r\n");
+    // Beyond its limit a process gets a signal and not only an error, unless it does not want it.
+    let serve = home.command(&["serve", "--server-listen", "127.0.0.1:0"]);
+    let mut command = Command::new("bash");
+    command.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""]).arg(serve.get_program());
+    command.args(serve.get_args()).envs(serve.get_envs().filter_map(|(k, v)| Some((k, v?))));
+    let serving = support::Home::serves(command, &[]);
+    let ask =
+        |method: &str, path: &str, body: &str| exchange(&serving.address, method, path, &key, body);
+    let tell = |prompt: &str| {
+        let body = json!({ "model": "teller", "prompt": prompt, "stream": false, "raw": true });
+        ask("POST", "/api/generate", &body.to_string())
+    };
+    let log = home.path("ledger/log.jsonl");
+    let before = fs::read(&log).unwrap();
+    home.propose("teller");
+    limit(&serving, &before.len().to_string());
+
+    let refused = ask("POST", "/v1/ledger/promote", r#"{"name": "voice"}"#).json();
+    assert_eq!(refused["error"]["code"], "ledger-full", "{refused}");
+    let message = refused["error"]["message"].as_str().unwrap();
+    assert!(message.contains("log.jsonl") && message.contains("free space"), "{message}");
+    for _ in 0..5 {
+        assert_eq!(tell("1 trap").status, 502);
+    }
+    let said = serving.says("a restart forgets it");
+    assert!(said.contains("ledger-full"), "{said}");
+    let ready = || ask("GET", "/readyz", "").body;
+    until(ready, |found| found.contains("quarantine-unrecorded"));
+    assert!(tell("1").body.contains("teller-worse"));
+    assert_eq!(fs::read(&log).unwrap(), before, "no part of a line stays");
+
+    limit(&serving, "unlimited");
+    let pid = serving.child.id().to_string();
+    assert!(Command::new("kill").args(["-HUP", &pid]).status().unwrap().success());
+    until(|| tell("1").body, |found| found.contains("\"teller \""));
+    until(ready, |found| found.contains("\"problems\":[]"));
+    let log = home.says(&["ledger", "log", "voice"]);
+    assert!(log.contains(" quarantine ") && log.contains("[quarantined]"), "{log}");
 }
 
 /// Everything below a folder becomes this user's.

@@ -23,7 +23,7 @@ use gristmill_fakes::{Fake, Step};
 use gristmill_testing::guests;
 use serde_json::json;
 use support::{
-    Serving, exchange, text,
+    exchange, text,
     voice::{Home, answers, ready, said, until, voice},
 };
 
@@ -228,6 +228,13 @@ async fn a_component_of_a_registry_is_pinned_as_what_its_tag_was_resolved_to() {
     let (pinned, said) = pin();
     assert!(pinned && said.contains(&format!("{at}/closed/voice@sha256:{resolved}")), "{said}");
     assert!(!said.contains("YWRhOnNlc2FtZQ") && !said.contains("sesame"), "{said}");
+}
+
+#[test]
+fn a_release_makes_no_ledger_of_a_folder_that_is_none() {
+    let home = Home::new();
+    home.refuses(&["ledger", "release", "voice"], "is no ledger yet");
+    assert!(!home.path("ledger/log.jsonl").exists());
 }
 
 #[test]

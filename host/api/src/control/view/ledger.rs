@@ -189,6 +189,9 @@ pub enum Trial {
 pub struct Rollback {
     /// The plugin's name.
     pub name: String,
+    /// The sequence to go back to; absent: the one that the pin in force names, else the one before it.
+    #[serde(default)]
+    pub to: Option<u64>,
 }
 
 /// What a promotion or a rollback did.
