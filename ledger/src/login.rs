@@ -114,8 +114,6 @@ fn is_of(key: &str, host: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests may fail loudly")]
-
     use super::*;
 
     #[test]

@@ -61,8 +61,6 @@ fn settings() -> Value {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests may fail loudly")]
-
     use std::{collections::BTreeSet, fs};
 
     use super::*;
