@@ -207,10 +207,10 @@ fn a_disk_that_is_full_at_the_log() {
     };
     let log = home.path("ledger/log.jsonl");
     let before = fs::read(&log).unwrap();
-    home.propose("teller");
     limit(&serving, &before.len().to_string());
 
-    let refused = ask("POST", "/v1/ledger/promote", r#"{"name": "voice"}"#).json();
+    let stranger = json!({ "kind": "digest", "digest": sha256(b"a stranger"), "reason": "r" });
+    let refused = ask("POST", "/v1/ledger/revoke", &stranger.to_string()).json();
     assert_eq!(refused["error"]["code"], "ledger-full", "{refused}");
     let message = refused["error"]["message"].as_str().unwrap();
     assert!(message.contains("log.jsonl") && message.contains("free space"), "{message}");
@@ -223,6 +223,7 @@ fn a_disk_that_is_full_at_the_log() {
     until(ready, |found| found.contains("quarantine-unrecorded"));
     assert!(tell("1").body.contains("teller-worse"));
     assert_eq!(fs::read(&log).unwrap(), before, "no part of a line stays");
+    assert!(!home.path("ledger/revoked.toml").exists());
 
     limit(&serving, "unlimited");
     let pid = serving.child.id().to_string();
