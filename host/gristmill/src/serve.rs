@@ -86,6 +86,8 @@ fn start_logging(settings: &Settings) -> Result<()> {
     let logs = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())
+        // A line that cannot be written is lost; to say so where it could not be written would be a panic.
+        .log_internal_errors(false)
         .with_writer(std::io::stderr);
     match settings.text("log.format") {
         Some("json") => logs.json().init(),

@@ -12,9 +12,10 @@ mod support;
 
 use std::{
     fs,
+    net::{TcpListener, TcpStream},
     os::unix::{fs::PermissionsExt as _, fs::chown, process::CommandExt as _},
     path::Path,
-    process::Command,
+    process::{Child, Command},
 };
 
 use gristmill_ledger::{Date, Keeper, Revoke, sha256};
@@ -232,6 +233,38 @@ fn a_disk_that_is_full_at_the_log() {
     until(ready, |found| found.contains("\"problems\":[]"));
     let log = home.says(&["ledger", "log", "voice"]);
     assert!(log.contains(" quarantine ") && log.contains("[quarantined]"), "{log}");
+}
+
+/// A process that ends with the test.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_disk_that_is_full_where_its_own_log_goes() {
+    let home = Home::new();
+    home.promote("teller");
+    // What it says goes to a full disk, so it cannot tell where it listens.
+    let free = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = free.local_addr().unwrap().to_string();
+    drop(free);
+    let serve = home.command(&["serve", "--server-listen", &address]);
+    let mut command = Command::new("bash");
+    command.args(["-c", "exec \"$0\" \"$@\" 2> /dev/full"]).arg(serve.get_program());
+    command.args(serve.get_args()).envs(serve.get_envs().filter_map(|(k, v)| Some((k, v?))));
+    let mut running = Ended(command.spawn().unwrap());
+    until(
+        || format!("{:?}", (TcpStream::connect(&address).is_ok(), running.0.try_wait().unwrap())),
+        |found| found == "(true, None)",
+    );
+    for _ in 0..3 {
+        assert_eq!(voice(&address), Ok("teller".to_owned()));
+    }
 }
 
 /// Everything below a folder becomes this user's.
