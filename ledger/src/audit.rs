@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::{
-    LedgerError, MAX_PIN_BYTES,
+    LedgerError, MAX_PIN_BYTES, Quarantine,
     change::{check_revoked, pin_changed},
     contract::World,
     date::Date,
@@ -64,6 +64,8 @@ pub struct Report {
     pub head: Option<String>,
     /// Signatures a pin needs.
     pub threshold: u32,
+    /// Components that are not put in force until they are released, by SHA-256.
+    pub quarantined: BTreeMap<String, Quarantine>,
     /// Names whose pin in place waits to be proven.
     pub pending: Vec<String>,
     /// Names whose change was interrupted; the next command that writes ends it.
@@ -97,6 +99,7 @@ pub(crate) fn audit(dir: &Path, around: &Audit<'_>) -> Result<Report, LedgerErro
     let chain = log.clone().unwrap_or_default();
     report.log = chain.entries.len();
     report.head = chain.head().map(str::to_owned);
+    report.quarantined = chain.quarantined();
     report.take(check_clock(&dir.join(LOG), around.now, chain.last()));
 
     let keys = report.take(Keys::open(dir));
@@ -125,20 +128,12 @@ pub(crate) fn audit(dir: &Path, around: &Audit<'_>) -> Result<Report, LedgerErro
     for path in report.take(disk::list(&dir.join(PINS), "toml")).unwrap_or_default() {
         let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default().to_owned();
         match Filed::read(&path) {
-            Ok(Some(filed)) if filed.pin.name != stem => {
-                let name = filed.pin.name;
-                let own = path.with_file_name(format!("{name}.toml"));
-                report.faults.push(if own.exists() {
-                    LedgerError::Duplicate { name }
-                } else {
-                    let reason =
-                        format!("the pin is for {name}; its file must be named {name}.toml");
-                    LedgerError::Invalid { path, reason }
-                });
-            }
-            Ok(Some(filed)) => {
-                places.insert(stem, filed);
-            }
+            Ok(Some(filed)) => match filed.named() {
+                Ok(()) => {
+                    places.insert(stem, filed);
+                }
+                Err(fault) => report.faults.push(fault),
+            },
             Ok(None) => {}
             Err(fault) => report.faults.push(fault),
         }
@@ -165,6 +160,8 @@ pub(crate) fn audit(dir: &Path, around: &Audit<'_>) -> Result<Report, LedgerErro
             let trusted = revoked.allows(&filed.pin, &filed.digest);
             report.word(&filed.path, trusted.map_err(|reason| ("revoked", reason)));
         }
+        let sound = prove::unquarantined(&filed.pin, &report.quarantined);
+        report.word(&filed.path, sound.map_err(|reason| ("quarantined", reason)));
         if let Some(evidence) = &evidence {
             for digest in &filed.pin.evidence {
                 let named = prove::report(&filed.pin, digest, evidence).map(drop);
@@ -264,6 +261,12 @@ impl Known<'_> {
     /// The chain behind a pin, and that nothing else lies in its history but what once was in force.
     fn history(&self, name: &str, filed: &Filed, history: &History, report: &mut Report) {
         let Some(chain) = report.take(history.before(filed)) else { return };
+        // A way back that leads nowhere is told before it is needed; the first pin has none to name.
+        let back = history.target(filed, None).map(drop);
+        report.take(back.or_else(|fault| match fault.code() {
+            "no-rollback-target" if filed.pin.rollback.is_none() => Ok(()),
+            _ => Err(fault),
+        }));
         let mut known: BTreeSet<&str> = chain.iter().map(|one| one.digest.as_str()).collect();
         known.insert(&filed.digest);
         for entry in &self.chain.entries {

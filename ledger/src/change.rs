@@ -3,10 +3,10 @@
 //! A refusal changes nothing that is in use and is logged. The log has a promotion before it takes
 //! effect; a crash afterwards is ended by the next keeper (`keeper.rs`).
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use crate::{
-    LedgerError, MAX_PIN_BYTES, Pin,
+    LedgerError, MAX_PIN_BYTES, Pin, Quarantine,
     contract::World,
     date::Date,
     disk,
@@ -69,6 +69,7 @@ pub struct Changed {
 struct Known {
     keys: Keys,
     revoked: Revoked,
+    quarantined: BTreeMap<String, Quarantine>,
     evidence: Evidence,
     highest: u64,
     permitted: Option<String>,
@@ -209,6 +210,7 @@ impl Keeper {
         Ok(Known {
             keys: Keys::open(&self.dir)?,
             revoked: self.revoked()?,
+            quarantined: self.log().quarantined(),
             evidence: Evidence::open(&self.dir)?,
             highest: self.highest(name),
             permitted: self.permitted(name),
@@ -238,6 +240,7 @@ impl Keeper {
         let held = Held {
             keys: &known.keys,
             revoked: &known.revoked,
+            quarantined: &known.quarantined,
             evidence: &known.evidence,
             grant: terms.grant,
             worlds: terms.worlds,

@@ -1,8 +1,9 @@
 //! Moments in the one spelling that ledger files use: RFC 3339, UTC, whole seconds.
 
-use std::{fmt, str::FromStr};
+use std::{borrow::Cow, fmt, str::FromStr};
 
 use jiff::{Timestamp, Unit};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 /// A moment, for instance `2026-11-30T12:00:00Z`. Written and read in exactly this form.
@@ -21,6 +22,21 @@ impl Date {
     #[must_use]
     pub fn days_since(self, earlier: Self) -> i64 {
         (self.0.as_second() - earlier.0.as_second()).div_euclid(86_400)
+    }
+}
+
+impl JsonSchema for Date {
+    fn schema_name() -> Cow<'static, str> {
+        "Date".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "A moment, for instance 2026-11-30T12:00:00Z.",
+            "type": "string",
+            "format": "date-time",
+            "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$",
+        })
     }
 }
 

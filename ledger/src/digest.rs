@@ -5,6 +5,11 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+/// A SHA-256 as ledger files write it, for schemas.
+pub(crate) const PATTERN: &str = "^[0-9a-f]{64}$";
+/// A plain file name, for schemas.
+pub(crate) const FILE_NAME: &str = "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$";
+
 /// The SHA-256 of these bytes: 64 lower-case hexadecimal digits.
 #[must_use]
 pub fn sha256(bytes: &[u8]) -> String {

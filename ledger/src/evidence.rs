@@ -19,6 +19,7 @@ use std::{
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -46,7 +47,7 @@ pub const TEST_RESULT: &str = "https://in-toto.io/attestation/test-result/v0.1";
 pub const PAYLOAD: &str = "application/vnd.in-toto+json";
 
 /// What the statement is about, or what was used: a name and digests.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Resource {
     /// Its name, for instance a pin's.
@@ -71,22 +72,24 @@ impl Resource {
 }
 
 /// An in-toto Statement v1 with a test result.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Statement {
     /// [`STATEMENT`].
     #[serde(rename = "_type")]
+    #[schemars(extend("const" = STATEMENT))]
     pub kind: String,
     /// The component.
     pub subject: Vec<Resource>,
     /// [`TEST_RESULT`].
+    #[schemars(extend("const" = TEST_RESULT))]
     pub predicate_type: String,
     /// What was found.
     pub predicate: TestResult,
 }
 
 /// The predicate: in-toto's `result`, `configuration` and lists of tests, and what this project adds.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TestResult {
     /// `PASSED`, or `FAILED` where a check failed.
@@ -113,7 +116,7 @@ pub struct TestResult {
 }
 
 /// All in all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Verdict {
     /// Something passed, and nothing failed.
@@ -123,7 +126,7 @@ pub enum Verdict {
 }
 
 /// The back-end that was tested.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Tested {
     /// The name it is live under.
@@ -140,7 +143,7 @@ pub struct Tested {
 }
 
 /// The model.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Model {
     /// Its canonical id.
@@ -157,7 +160,7 @@ pub struct Model {
 }
 
 /// The machine, as far as results depend on it; nothing that names it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Host {
     /// For instance `linux`.
@@ -173,7 +176,7 @@ pub struct Host {
 }
 
 /// One check's result.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Finding {
     /// Which check.
@@ -192,7 +195,7 @@ pub struct Finding {
 }
 
 /// What a check found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     /// As claimed.
@@ -204,10 +207,11 @@ pub enum Outcome {
 }
 
 /// A DSSE envelope.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Envelope {
     /// [`PAYLOAD`].
+    #[schemars(extend("const" = PAYLOAD))]
     pub payload_type: String,
     /// The statement's bytes, base64.
     pub payload: String,
@@ -216,7 +220,7 @@ pub struct Envelope {
 }
 
 /// A signature of an envelope.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EnvelopeSignature {
     /// SHA-256 of the public key, hexadecimal.

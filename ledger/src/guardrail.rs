@@ -1,13 +1,15 @@
 //! The performance guardrail: how fast an approved component is on each class of host, and how much
 //! slower its successor may be.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Medians of an approved component, and the tolerance for what follows it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Guardrail {
     /// How much slower a successor may be, as a share: 0.05 is five percent. From 0 to below 1.
+    #[schemars(range(min = 0), extend("exclusiveMaximum" = 1))]
     pub tolerance: f64,
     /// What was measured, one entry for each class of host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -15,10 +17,11 @@ pub struct Guardrail {
 }
 
 /// Medians on one class of host.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Measured {
     /// As [`crate::performance::HostFingerprint::class`] names it, for instance `x86_64-avx512-8`.
+    #[schemars(length(min = 1, max = 64))]
     pub host_class: String,
     /// Tokens per second while the prompt is read.
     pub prefill: f64,

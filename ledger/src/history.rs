@@ -35,6 +35,26 @@ impl Filed {
         })?;
         Ok(Some(Self { path: path.to_owned(), digest: sha256(text.as_bytes()), text, pin }))
     }
+
+    /// Whether a pin in `pins/` lies in the file of its own name.
+    ///
+    /// # Errors
+    /// `duplicate-pin` where the file of its name is there too, else `invalid-pin`.
+    pub(crate) fn named(&self) -> Result<(), LedgerError> {
+        let name = &self.pin.name;
+        let own = self.path.with_file_name(format!("{name}.toml"));
+        if own == self.path {
+            return Ok(());
+        }
+        if own.exists() {
+            let reason = format!(
+                "a second pin for {name}, beside {name}.toml: a plugin has exactly one; remove the wrong one"
+            );
+            return Err(LedgerError::refused("duplicate-pin", &self.path, reason));
+        }
+        let reason = format!("the pin is for {name}; its file must be named {name}.toml");
+        Err(LedgerError::Invalid { path: self.path.clone(), reason })
+    }
 }
 
 pub(crate) fn path(ledger: &Path, name: &str, sequence: u64) -> PathBuf {
@@ -117,14 +137,15 @@ impl History {
         Ok(chain)
     }
 
-    /// The pin to go back to from this one: of this sequence, or the one it names, or the previous one.
+    /// The pin to go back to from this one: of this sequence, or the one it names, or the previous one. Who
+    /// says a sequence does not ask where the pins lead.
     ///
     /// # Errors
     /// `rollback-cycle`, `no-rollback-target`, `broken-history`.
     pub(crate) fn target(&self, from: &Filed, to: Option<u64>) -> Result<&Filed, LedgerError> {
         let chain = self.before(from)?;
         let mut seen = BTreeSet::new();
-        let mut at = Some(from);
+        let mut at = Some(from).filter(|_| to.is_none());
         while let Some(filed) = at {
             let pin = &filed.pin;
             seen.insert(pin.sequence);
@@ -135,7 +156,7 @@ impl History {
                     "rollback-cycle",
                     &filed.path,
                     format!(
-                        "sequence {} goes back to {next}, which is no earlier one; name an earlier pin",
+                        "sequence {} goes back to {next}, which is no earlier one; roll back to an earlier one by its number (`--to`), and name one in the next pin",
                         pin.sequence
                     ),
                 ));

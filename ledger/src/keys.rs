@@ -13,6 +13,7 @@ use std::{
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use ed25519_dalek::{Signer as _, SigningKey, VerifyingKey};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -33,10 +34,11 @@ const MAX_KEYS: usize = 128;
 const MAX_NAME_BYTES: usize = 128;
 
 /// A signature of a pin.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Signature {
     /// Id of the key: SHA-256 of the public key, hexadecimal.
+    #[schemars(extend("pattern" = crate::digest::PATTERN))]
     pub key: String,
     /// Ed25519 over [`Pin::signed`], base64.
     pub signature: String,
@@ -61,12 +63,14 @@ impl Signature {
 }
 
 /// A key that counts.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Key {
     /// Whose, for people.
+    #[schemars(length(max = 128))]
     pub name: String,
     /// The public key: 64 hexadecimal digits.
+    #[schemars(extend("pattern" = "^[0-9a-fA-F]{64}$"))]
     pub public: String,
 }
 
@@ -96,8 +100,9 @@ impl Key {
 }
 
 /// Whose signatures count, and how many a pin needs.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "keys that count")]
 pub struct Keys {
     /// How many different keys must have signed a pin; 0: none, as in a developer's tree.
     pub threshold: u32,

@@ -33,14 +33,18 @@ mod history;
 pub mod keeper;
 pub mod keys;
 pub mod log;
+#[cfg(feature = "oci")]
+mod login;
 mod look;
 #[cfg(feature = "oci")]
 pub mod oci;
 pub mod performance;
 mod pin;
 pub mod prove;
+pub mod quarantine;
 mod reports;
 pub mod revoked;
+pub mod schema;
 mod seal;
 pub mod source;
 mod state;
@@ -61,6 +65,7 @@ pub use pin::{Kind, Pin, VerifyError};
 pub use prove::{
     Granted, Host, HostRefusal, Inspected, Proven, Purpose, Rules, Unserved, grant_digest,
 };
+pub use quarantine::Quarantine;
 pub use source::Source;
 pub use state::{Seen, State};
 pub use trust::Trust;
@@ -82,18 +87,9 @@ impl Ledger {
     pub fn open(dir: &Path) -> Result<Self, LedgerError> {
         let mut pins = Vec::new();
         for path in disk::list(&dir.join(look::PINS), "toml")? {
-            let Some(Filed { pin, .. }) = Filed::read(&path)? else { continue };
-            let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-            if stem != pin.name {
-                let Pin { name, .. } = pin;
-                let own = path.with_file_name(format!("{name}.toml"));
-                if own.exists() {
-                    return Err(LedgerError::Duplicate { name });
-                }
-                let reason = format!("the pin is for {name}; its file must be named {name}.toml");
-                return Err(LedgerError::Invalid { path, reason });
-            }
-            pins.push(pin);
+            let Some(filed) = Filed::read(&path)? else { continue };
+            filed.named()?;
+            pins.push(filed.pin);
         }
         Self::from_pins(pins)
     }

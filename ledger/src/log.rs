@@ -15,6 +15,7 @@ use std::{
 };
 
 use rustix::{fs::FallocateFlags, io::Errno};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{LedgerError, date::Date, digest::is_file_name, disk, sha256};
@@ -31,7 +32,7 @@ const MAX_LOG_BYTES: u64 = 256 << 20;
 const NOTHING: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
 /// What happened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum What {
     /// A pin was proven and is in force from now on. Written before the pin is put in place.
@@ -48,21 +49,26 @@ pub enum What {
     Retirement,
     /// Something must not run any more.
     Revocation,
+    /// A component had too many faults on this host: it is not put in force until it is released.
+    Quarantine,
+    /// A component may be put in force again.
+    Release,
 }
 
 impl What {
     /// Whether it changes which pin of a name is in force.
     fn moves(self) -> bool {
-        !matches!(self, Self::Refusal | Self::Swap | Self::Revocation)
+        matches!(self, Self::Promotion | Self::Rollback | Self::Abandoned | Self::Retirement)
     }
 }
 
 /// One event, as it is handed in.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Event {
     /// What happened.
     pub what: What,
-    /// Whose pin; for a revocation the digest or key.
+    /// Whose pin; for a revocation the digest or key; for a quarantine and a release the component's
+    /// digest where no pin of it is known.
     pub name: String,
     /// The pin's sequence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -110,7 +116,8 @@ impl Event {
 }
 
 /// One line.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(title = "line of the log", extend("additionalProperties" = false))]
 pub struct Entry {
     /// Counts the lines from 1.
     pub number: u64,

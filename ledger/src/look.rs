@@ -172,6 +172,8 @@ pub struct Status {
     pub pending: bool,
     /// Whether there is a candidate.
     pub candidate: bool,
+    /// Whether the component is in quarantine, and serves because there is nothing to go back to yet.
+    pub quarantined: bool,
     /// Since when it is in force.
     pub since: Option<Date>,
 }
@@ -182,7 +184,7 @@ pub struct Status {
 /// `log-tampered`, `invalid-pin`, or a file that cannot be read.
 pub fn status(dir: &Path) -> Result<Vec<Status>, LedgerError> {
     let chain = Chain::open(dir)?;
-    let standings = chain.standings();
+    let (standings, quarantined) = (chain.standings(), chain.quarantined());
     let mut names: BTreeSet<String> = standings.keys().map(|name| (*name).to_owned()).collect();
     for path in disk::list(&dir.join(PINS), "toml")? {
         names.extend(path.file_stem().and_then(|stem| stem.to_str()).map(str::to_owned));
@@ -200,6 +202,10 @@ pub fn status(dir: &Path) -> Result<Vec<Status>, LedgerError> {
         else {
             continue;
         };
+        if let Some(there) = Filed::read(&place).ok().flatten() {
+            // A second pin of another name must not be taken for that one's.
+            there.named()?;
+        }
         let since = chain.entries.iter().rfind(|entry| {
             entry.event.name == name
                 && entry.event.pin.as_ref() == Some(&filed.digest)
@@ -208,6 +214,7 @@ pub fn status(dir: &Path) -> Result<Vec<Status>, LedgerError> {
         lines.push(Status {
             pending: place.exists() && filed.path.parent() != place.parent(),
             candidate: self::place(dir, CANDIDATES, &name).exists(),
+            quarantined: quarantined.contains_key(&filed.pin.sha256),
             proven: known,
             since: since.map(|entry| entry.date),
             text: filed.text,

@@ -4,19 +4,27 @@
 //!
 //! A tag is what was asked for; [`Pulled::locked`] is what it was resolved to, by the manifest's digest.
 //! Every digest and size that a manifest names is held against the bytes that came. A registry is
-//! reached over https, over plain http only on loopback; an anonymous token is fetched where it asks
-//! for one.
+//! reached over https, over plain http only on loopback; a token is fetched where it asks for one, with
+//! the login that [`Oci::with_logins`] has for it, else anonymously. A login goes to the registry and to the
+//! token endpoint it names, and does not follow a redirect.
 //!
 //! Bounds: manifests of 1 MiB, components of 32 MiB, five redirects, two minutes.
 
-use std::{path::Path, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use serde::Deserialize;
-use ureq::{Agent, Body, http::Response};
+use ureq::{
+    Agent, Body,
+    http::{Response, Uri},
+};
 
 use crate::{
     LedgerError, Pin,
     digest::is_digest,
+    login::{Login, Logins},
     sha256,
     source::{MAX_COMPONENT_BYTES, Source},
 };
@@ -36,6 +44,7 @@ pub struct Oci {
     repository: String,
     /// A tag, or `sha256:…`.
     reference: String,
+    logins: Logins,
     agent: Agent,
 }
 
@@ -113,8 +122,16 @@ impl Oci {
             host: host.to_owned(),
             repository: repository.to_owned(),
             reference: reference.to_owned(),
+            logins: Logins::default(),
             agent: config.build().new_agent(),
         })
+    }
+
+    /// The same, with the logins in this file, as `docker login` writes it. One that is not there has
+    /// none.
+    #[must_use]
+    pub fn with_logins(self, config: Option<PathBuf>) -> Self {
+        Self { logins: Logins(config), ..self }
     }
 
     /// The reference as it was asked for.
@@ -127,10 +144,11 @@ impl Oci {
     /// Fetches the component.
     ///
     /// # Errors
-    /// `source-unavailable` where the registry cannot be reached or does not have it; `source-mismatch`
-    /// where what came is not one component, or not the bytes that were named.
+    /// `source-unavailable` where the registry cannot be reached, does not have it, or wants another login;
+    /// `invalid-login` where the one that is there cannot be used; `source-mismatch` where what came is not
+    /// one component, or not the bytes that were named.
     pub fn pull(&self) -> Result<Pulled, LedgerError> {
-        let (bytes, token) = self.get("manifests", &self.reference, None, MAX_MANIFEST_BYTES)?;
+        let (bytes, proof) = self.get("manifests", &self.reference, None, MAX_MANIFEST_BYTES)?;
         let found = sha256(&bytes);
         if let Some(expected) = self.reference.strip_prefix("sha256:").filter(|one| *one != found) {
             return Err(self.mismatch(format!("the manifest has digest {found}, not {expected}")));
@@ -153,7 +171,7 @@ impl Oci {
             let size = layer.size;
             return Err(self.mismatch(format!("{size} bytes; at most {MAX_COMPONENT_BYTES}")));
         }
-        let (component, _) = self.get("blobs", &layer.digest, token, layer.size)?;
+        let (component, _) = self.get("blobs", &layer.digest, proof, layer.size)?;
         let came = sha256(&component);
         if came != digest || component.len() as u64 != layer.size {
             return Err(self.mismatch(format!("the layer has digest {came}, not {digest}")));
@@ -162,28 +180,33 @@ impl Oci {
         Ok(Pulled { locked, component })
     }
 
+    /// What lies there, and by which `Authorization` it was had.
     fn get(
         &self,
         kind: &str,
         reference: &str,
-        token: Option<String>,
+        mut proof: Option<String>,
         most: u64,
     ) -> Result<(Vec<u8>, Option<String>), LedgerError> {
         let scheme = if is_loopback(&self.host) { "http" } else { "https" };
         let url = format!("{scheme}://{}/v2/{}/{kind}/{reference}", self.host, self.repository);
-        let mut token = token;
-        let mut response = self.ask(&url, token.as_deref())?;
-        if response.status().as_u16() == 401 && token.is_none() {
-            token = Some(self.token(&response)?);
-            response = self.ask(&url, token.as_deref())?;
+        let mut response = self.ask(&url, proof.as_deref())?;
+        if response.status().as_u16() == 401 && proof.is_none() {
+            let login = self.logins.of(&self.host)?;
+            let own = self.prove(&response, &login)?;
+            response = self.ask(&url, Some(&own))?;
+            if matches!(response.status().as_u16(), 401 | 403) {
+                return Err(self.shut(&login));
+            }
+            proof = Some(own);
         }
-        Ok((self.body(response, most)?, token))
+        Ok((self.body(response, most)?, proof))
     }
 
-    fn ask(&self, url: &str, token: Option<&str>) -> Result<Response<Body>, LedgerError> {
+    fn ask(&self, url: &str, proof: Option<&str>) -> Result<Response<Body>, LedgerError> {
         let mut request = self.agent.get(url).header("accept", MANIFEST);
-        if let Some(token) = token {
-            request = request.header("authorization", format!("Bearer {token}"));
+        if let Some(proof) = proof {
+            request = request.header("authorization", proof);
         }
         request.call().map_err(|error| self.unavailable(error.to_string()))
     }
@@ -201,27 +224,64 @@ impl Oci {
         Ok(body)
     }
 
-    /// The anonymous token that a registry asks for.
-    fn token(&self, response: &Response<Body>) -> Result<String, LedgerError> {
+    /// The `Authorization` that a registry asks for: the login itself, or a token for it.
+    fn prove(&self, response: &Response<Body>, login: &Login) -> Result<String, LedgerError> {
         let header = response.headers().get("www-authenticate").and_then(|one| one.to_str().ok());
-        let fields = header.and_then(|header| header.strip_prefix("Bearer ")).unwrap_or_default();
+        let (scheme, fields) = header.and_then(|one| one.split_once(' ')).unwrap_or_default();
+        let basic = match login {
+            Login::Basic(pair) => Some(format!("Basic {pair}")),
+            Login::None | Login::Helper(_) => None,
+        };
+        if scheme.eq_ignore_ascii_case("basic") {
+            return basic.ok_or_else(|| self.shut(login));
+        }
         let field = |name: &str| {
             fields.split(',').find_map(|field| {
                 let (key, value) = field.trim().split_once('=')?;
                 (key == name).then(|| value.trim_matches('"'))
             })
         };
-        let refused = || self.unavailable("the registry wants a login that is not anonymous");
-        let realm = field("realm").ok_or_else(refused)?;
+        let bearer = scheme.eq_ignore_ascii_case("bearer");
+        let realm = field("realm").filter(|_| bearer).ok_or_else(|| self.shut(login))?;
+        if !is_safe(realm) {
+            let reason =
+                "the registry names a token endpoint that is neither https nor on loopback";
+            return Err(self.unavailable(reason));
+        }
         let mut url = format!("{realm}{}", if realm.contains('?') { '&' } else { '?' });
         for name in ["service", "scope"] {
             if let Some(value) = field(name) {
                 url.push_str(&format!("{name}={}&", escaped(value)));
             }
         }
-        let body = self.body(self.ask(url.trim_end_matches('&'), None)?, MAX_TOKEN_BYTES)?;
-        let token: Token = serde_json::from_slice(&body).map_err(|_| refused())?;
-        token.token.or(token.access_token).ok_or_else(refused)
+        let response = self.ask(url.trim_end_matches('&'), basic.as_deref())?;
+        if response.status().as_u16() != 200 {
+            return Err(self.shut(login));
+        }
+        let body = self.body(response, MAX_TOKEN_BYTES)?;
+        let Token { token, access_token } =
+            serde_json::from_slice(&body).map_err(|_| self.shut(login))?;
+        let token = token.or(access_token).ok_or_else(|| self.shut(login))?;
+        Ok(format!("Bearer {token}"))
+    }
+
+    /// The registry lets nobody in, or not with this login.
+    fn shut(&self, login: &Login) -> LedgerError {
+        let (host, place) = (&self.host, self.logins.place());
+        match login {
+            Login::Basic(_) => self.unavailable(format!(
+                "the registry refuses the login for {host} in {place}; log in anew, or ask for the right to pull"
+            )),
+            Login::None => self.unavailable(format!(
+                "the registry wants a login: write auths.{host}.auth into {place}, as `docker login` does"
+            )),
+            Login::Helper(helper) => {
+                let reason = format!(
+                    "the login for {host} is kept by the credential helper {helper:?}, and none is run: write auths.{host}.auth into a config.json of its own, and name its folder in DOCKER_CONFIG"
+                );
+                LedgerError::refused("invalid-login", Path::new(&place), reason)
+            }
+        }
     }
 
     fn unavailable(&self, reason: impl Into<String>) -> LedgerError {
@@ -237,6 +297,17 @@ impl Oci {
 impl Source for Oci {
     fn fetch(&self, _pin: &Pin) -> Result<Vec<u8>, LedgerError> {
         self.pull().map(|pulled| pulled.component)
+    }
+}
+
+/// Whether a login may go there: over https, on loopback also plainly.
+fn is_safe(url: &str) -> bool {
+    let Ok(uri) = url.parse::<Uri>() else { return false };
+    let plain = |authority: &str| is_loopback(authority) && !authority.contains('@');
+    match uri.scheme_str() {
+        Some("https") => true,
+        Some("http") => uri.authority().is_some_and(|it| plain(it.as_str())),
+        _ => false,
     }
 }
 

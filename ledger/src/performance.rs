@@ -8,6 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -21,7 +22,7 @@ pub const PERFORMANCE: &str = "performance";
 const MAX_RECORD_BYTES: u64 = 256 << 10;
 
 /// The machine, as far as speed depends on it; nothing that names it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct HostFingerprint {
     /// For instance `linux`.
@@ -50,7 +51,7 @@ impl HostFingerprint {
 }
 
 /// What a run is good for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ResultClass {
     /// Repeated, and steady within its tolerance: may be a guardrail's baseline.
@@ -62,18 +63,22 @@ pub enum ResultClass {
 }
 
 /// One measurement.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[schemars(title = "measurement")]
 pub struct Record {
     /// The pin's name.
+    #[schemars(extend("pattern" = crate::digest::FILE_NAME))]
     pub component: String,
     /// Digest of the component.
+    #[schemars(extend("pattern" = crate::digest::PATTERN))]
     pub component_digest: String,
     /// Where.
     pub host: HostFingerprint,
     /// Canonical id of the model.
     pub model: String,
     /// Digest of its weights.
+    #[schemars(extend("pattern" = crate::digest::PATTERN))]
     pub model_digest: String,
     /// For instance `Q4_K_M`.
     pub quantization: String,

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -17,7 +18,7 @@ use crate::{
 const PAYLOAD: &str = "application/vnd.gristmill.pin+json";
 
 /// What kind of plugin it is; each kind has a world of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// Serves models.
@@ -59,38 +60,48 @@ impl fmt::Display for Kind {
 /// Which bytes run under a name. Machine-written (`cargo xtask plugins --pin`), reviewed as a diff.
 ///
 /// Digests are SHA-256, 64 lower-case hexadecimal digits; that of a *pin* is of its file's bytes.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[schemars(title = "pin")]
 pub struct Pin {
     /// The plugin's name: lower-case letters, digits and `-`. Its grant and its file carry it too.
+    #[schemars(extend("pattern" = "^[a-z0-9-]{1,64}$"))]
     pub name: String,
     /// What kind of plugin.
     pub kind: Kind,
     /// The plugin's own version.
     pub version: String,
     /// Contract version without the patch: `0.1`.
+    #[schemars(extend("pattern" = "^[0-9]+\\.[0-9]+$"))]
     pub contract: String,
     /// The contract's world: `backend`, `model-family` or `probe`.
     pub world: String,
     /// Digest of that world's text ([`crate::contract`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = crate::digest::PATTERN))]
     pub world_digest: Option<String>,
     /// What was asked for: a file, a folder, `oci:…`. What it was resolved to follows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("maxLength" = 512))]
     pub original: Option<String>,
     /// File name of the component, next to the other components.
+    #[schemars(extend("pattern" = "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,122}\\.wasm$"))]
     pub file: String,
     /// SHA-256 of the component: 64 lower-case hexadecimal digits.
+    #[schemars(extend("pattern" = crate::digest::PATTERN))]
     pub sha256: String,
     /// Size of the component in bytes.
     pub size: u64,
     /// Digest of the grant's file that it was approved with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = crate::digest::PATTERN))]
     pub grant: Option<String>,
     /// Counts the pins this name has had; it never goes down.
+    #[schemars(range(min = 1))]
     pub sequence: u64,
     /// Digest of the pin that this one supersedes; it lies in `history/NAME/`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = crate::digest::PATTERN))]
     pub previous: Option<String>,
     /// Sequence of the pin to go back to; otherwise the previous one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -103,6 +114,7 @@ pub struct Pin {
     pub expires: Option<Date>,
     /// Digests of the reports in `evidence/` that speak for it, each of a file's bytes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(inner(regex(pattern = crate::digest::PATTERN)))]
     pub evidence: Vec<String>,
     /// Everything the component imports, by full name, sorted. A new import is a new approval.
     pub imports: Vec<String>,

@@ -1,7 +1,7 @@
 //! From a pin's text to a component that may serve: every check in its order, fail closed.
 //!
 //! ```text
-//! schema → clock, dates, revocations, sequence → signatures → component's digest → imports → contract
+//! schema → clock, dates, revocations, quarantine, sequence → signatures → component's digest → imports → contract
 //! → evidence → guardrail → compile → smoke
 //! ```
 //!
@@ -9,10 +9,10 @@
 //! component is inspected before its digest is right, nothing is compiled before all that is written
 //! about it holds. What only a host can do is [`Host`]; this crate compiles and runs nothing.
 
-use std::{fmt, path::Path};
+use std::{collections::BTreeMap, fmt, path::Path};
 
 use crate::{
-    Kind, LedgerError, Pin,
+    Kind, LedgerError, Pin, Quarantine,
     contract::World,
     date::Date,
     evidence::{Evidence, Resource, Statement, Verdict},
@@ -188,6 +188,8 @@ pub struct Held<'a> {
     pub keys: &'a Keys,
     /// What must not run.
     pub revoked: &'a Revoked,
+    /// What must not come in force until it is released, by component.
+    pub quarantined: &'a BTreeMap<String, Quarantine>,
     /// What was tested.
     pub evidence: &'a Evidence,
     /// The grant it would run with.
@@ -259,6 +261,9 @@ pub fn prove(
     check_clock(held.log, held.now, held.last)?;
     dates(&pin, held.now).map_err(|(code, reason)| refused(code, reason))?;
     held.revoked.allows(&pin, &digest).map_err(|reason| refused("revoked", reason))?;
+    if purpose != Purpose::Serve {
+        unquarantined(&pin, held.quarantined).map_err(|reason| refused("quarantined", reason))?;
+    }
     sequence(&pin, &digest, purpose, held)
         .map_err(|reason| refused("sequence-replayed", reason))?;
 
@@ -327,6 +332,20 @@ pub(crate) fn dates(pin: &Pin, now: Date) -> Result<(), Word> {
     match pin.expires.filter(|end| *end <= now) {
         Some(end) => Err(("expired", format!("expired at {end}, and it is {now}; renew the pin"))),
         None => Ok(()),
+    }
+}
+
+/// A component in quarantine does not come in force. What is in force serves on: something must answer.
+pub(crate) fn unquarantined(
+    pin: &Pin,
+    quarantined: &BTreeMap<String, Quarantine>,
+) -> Result<(), String> {
+    match quarantined.get(&pin.sha256) {
+        None => Ok(()),
+        Some(Quarantine { reason, since, .. }) => Err(format!(
+            "{} is in quarantine since {since}: {reason}; mend it and pin another, or release it with `gristmill ledger release`",
+            pin.digest()
+        )),
     }
 }
 

@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{LedgerError, Pin, date::Date, digest::is_digest, disk, log::MAX_WORDS, seal, sha256};
@@ -14,20 +15,23 @@ pub const REVOKED: &str = "revoked.toml";
 pub(crate) const MAX_REVOKED_BYTES: u64 = 1 << 20;
 
 /// One revocation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Revocation {
     /// SHA-256 of a component or of a pin's file, or the id of a key.
+    #[schemars(extend("pattern" = crate::digest::PATTERN))]
     pub digest: String,
     /// Why.
+    #[schemars(length(max = 1000))]
     pub reason: String,
     /// Since when.
     pub date: Date,
 }
 
 /// All revocations of a ledger.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "revocations")]
 pub struct Revoked {
     /// Components and pins.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

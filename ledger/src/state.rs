@@ -9,6 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{LedgerError, disk, log::Standing, seal};
@@ -16,7 +17,7 @@ use crate::{LedgerError, disk, log::Standing, seal};
 const MAX_STATE_BYTES: u64 = 1 << 20;
 
 /// What is remembered of a name.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Seen {
     /// The highest sequence that was in force.

@@ -7,6 +7,7 @@
 
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -22,7 +23,7 @@ pub const UPSTREAMS: &str = "upstreams";
 const MAX_UPSTREAM_BYTES: u64 = 256 << 10;
 
 /// How well a server is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
     /// This version ran, and the bridge was tested against it.
@@ -36,17 +37,18 @@ pub enum Status {
 }
 
 /// A capability, and why it is off.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Disabled {
     /// The capability's word.
     pub capability: String,
     /// Why.
+    #[schemars(length(min = 1))]
     pub reason: String,
 }
 
 /// Something to know about a model family on this server.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FamilyNote {
     /// The family.
@@ -56,10 +58,12 @@ pub struct FamilyNote {
 }
 
 /// One entry.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[schemars(title = "entry on a server")]
 pub struct Upstream {
     /// The server's project; the bridge of the same name is made for it.
+    #[schemars(extend("pattern" = crate::digest::FILE_NAME))]
     pub project: String,
     /// How well it is known.
     pub status: Status,
@@ -73,10 +77,13 @@ pub struct Upstream {
     pub date: Date,
     /// Digest of the recorded answers ([`transcripts`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = crate::digest::PATTERN))]
     pub transcripts: Option<String>,
     /// Its licence, as SPDX has it.
+    #[schemars(length(min = 1))]
     pub licence: String,
     /// Where it, or what is known of it, comes from.
+    #[schemars(length(min = 1))]
     pub provenance: String,
     /// Classes of hardware it was seen on; none, where nothing ran.
     #[serde(default)]

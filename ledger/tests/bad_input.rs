@@ -27,9 +27,31 @@ const REVOKE: &str = "GRISTMILL_TEST_REVOKE";
 fn two_pins_for_one_name() {
     let home = Home::signed();
     let text = home.promoted(b"first");
-    fs::write(home.ledger().join("pins/copy.toml"), text).unwrap();
-    assert_eq!(Ledger::open(&home.ledger()).unwrap_err().code(), "duplicate-pin");
-    assert_eq!(home.faults(), ["duplicate-pin"]);
+    let copy = home.ledger().join("pins/copy.toml");
+    // The same once more, and the next pin under a file name of its own: neither is anybody's pin.
+    let next = {
+        let keeper = home.keeper();
+        home.sealed(home.draft(&keeper, b"secnd"), &[1, 2])
+    };
+    fs::write(home.path("components/one.wasm"), b"first").unwrap();
+    for text in [text, next] {
+        fs::write(&copy, text).unwrap();
+        for error in [
+            Ledger::open(&home.ledger()).unwrap_err(),
+            gristmill_ledger::status(&home.ledger()).unwrap_err(),
+        ] {
+            assert_eq!(error.code(), "duplicate-pin");
+            let said = error.to_string();
+            assert!(said.contains("pins/copy.toml") && said.contains("remove"), "{said}");
+        }
+        assert_eq!(home.faults(), ["duplicate-pin"]);
+    }
+    // Without a pin of that name it is a file under a wrong name.
+    fs::rename(&copy, home.ledger().join("pins/other.toml")).unwrap();
+    fs::remove_file(home.place()).unwrap();
+    let error = Ledger::open(&home.ledger()).unwrap_err();
+    assert_eq!(error.code(), "invalid-pin");
+    assert!(error.to_string().contains("must be named one.toml"), "{error}");
 }
 
 #[test]

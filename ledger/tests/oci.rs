@@ -12,8 +12,11 @@ mod common;
 
 use std::{
     collections::BTreeMap,
+    fs,
     io::{BufRead as _, BufReader, Write as _},
     net::TcpListener,
+    path::PathBuf,
+    sync::{Arc, Mutex},
     thread,
 };
 
@@ -23,52 +26,66 @@ use serde_json::{Value, json};
 
 const COMPONENT: &[u8] = b"first";
 
-/// A registry: answers by path, and asks for a token where it has one.
+/// A registry: answers by path, asks for a proof where it wants one, and remembers what it was asked.
 struct Registry {
     host: String,
+    /// Path and `Authorization` of every request.
+    seen: Arc<Mutex<Vec<(String, Option<String>)>>>,
 }
 
 #[derive(Clone, Default)]
 struct Answers {
     /// Status, a header, and a body, by path.
     paths: BTreeMap<String, (u16, String, Vec<u8>)>,
-    token: Option<&'static str>,
+    /// The `Authorization` without which nothing below `/v2/` is given, and the header that says so.
+    wants: Option<(String, String)>,
+    /// The `Authorization` without which there is no token.
+    login: Option<String>,
 }
+
+/// How a registry asks for a token from `at`.
+fn bearer(at: &str) -> String {
+    format!(
+        "www-authenticate: Bearer realm=\"{at}/token\",service=\"here & now\",scope=\"repository:a/b:pull\"\r\n"
+    )
+}
+
+const TOKEN: &str = "/token?service=here%20%26%20now&scope=repository%3Aa%2Fb%3Apull";
 
 impl Registry {
     fn start(make: impl FnOnce(&str) -> Answers) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let host = listener.local_addr().unwrap().to_string();
         let answers = make(&host);
-        let own = host.clone();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let noted = Arc::clone(&seen);
         thread::spawn(move || {
             for stream in listener.incoming() {
-                let (answers, own, mut stream) = (answers.clone(), own.clone(), stream.unwrap());
+                let (answers, seen) = (answers.clone(), Arc::clone(&noted));
+                let mut stream = stream.unwrap();
                 thread::spawn(move || {
                     let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
                     let first = lines.next().unwrap().unwrap();
                     let path = first.split(' ').nth(1).unwrap().to_owned();
                     let head: Vec<_> =
                         lines.map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
-                    let bearer = head.iter().find_map(|line| {
-                        line.to_lowercase()
-                            .strip_prefix("authorization: bearer ")
-                            .map(str::to_owned)
+                    let proof = head.iter().find_map(|line| {
+                        let (name, value) = line.split_once(": ")?;
+                        name.eq_ignore_ascii_case("authorization").then(|| value.to_owned())
                     });
-                    let realm = format!(
-                        "www-authenticate: Bearer realm=\"http://{own}/token\",service=\"here & now\",scope=\"repository:a/b:pull\"\r\n"
-                    );
-                    let (status, header, body) = match answers.token {
-                        Some(token)
-                            if path.starts_with("/v2/") && bearer.as_deref() != Some(token) =>
+                    seen.lock().unwrap().push((path.clone(), proof.clone()));
+                    let none = || (404, String::new(), Vec::new());
+                    let found = answers.paths.get(&path).cloned().unwrap_or_else(none);
+                    let (status, header, body) = match (&answers.wants, &answers.login) {
+                        (Some((wanted, ask)), _)
+                            if path.starts_with("/v2/") && proof.as_ref() != Some(wanted) =>
                         {
-                            (401, realm, Vec::new())
+                            (401, ask.clone(), Vec::new())
                         }
-                        _ => answers.paths.get(&path).cloned().unwrap_or((
-                            404,
-                            String::new(),
-                            Vec::new(),
-                        )),
+                        (_, Some(_)) if path == TOKEN && proof != answers.login => {
+                            (401, String::new(), Vec::new())
+                        }
+                        _ => found,
                     };
                     let head = format!(
                         "HTTP/1.1 {status} X\r\n{header}content-length: {}\r\nconnection: close\r\n\r\n",
@@ -79,7 +96,14 @@ impl Registry {
                 });
             }
         });
-        Self { host }
+        Self { host, seen }
+    }
+
+    /// Who was shown something: the paths, and what.
+    fn shown(&self) -> Vec<(String, String)> {
+        let seen = self.seen.lock().unwrap();
+        let shown = seen.iter().filter_map(|(path, proof)| Some((path.clone(), proof.clone()?)));
+        shown.collect()
     }
 
     fn oci(&self, reference: &str) -> Oci {
@@ -114,7 +138,7 @@ fn answers(manifest: &Value, blob: &[u8]) -> Answers {
         (digest, ok(&manifest)),
         (blobs, ok(blob)),
     ];
-    Answers { paths: paths.into(), token: None }
+    Answers { paths: paths.into(), ..Answers::default() }
 }
 
 #[test]
@@ -130,16 +154,152 @@ fn a_tag_is_resolved_to_a_digest_and_both_give_the_component() {
 
 #[test]
 fn a_token_is_fetched_where_one_is_asked_for() {
-    let registry = Registry::start(|_| {
-        let mut answers = answers(&manifest(), COMPONENT);
-        let path = "/token?service=here%20%26%20now&scope=repository%3Aa%2Fb%3Apull";
-        let body = br#"{"token":"anonymous"}"#.to_vec();
-        answers.paths.insert(path.to_owned(), (200, String::new(), body));
-        Answers { token: Some("anonymous"), ..answers }
-    });
+    let registry = Registry::start(|host| token("anonymous", &format!("http://{host}")));
     assert_eq!(registry.oci(":1.0").pull().unwrap().component, COMPONENT);
-    let closed = Registry::start(|_| Answers { token: Some("secret"), ..Answers::default() });
-    assert_eq!(closed.oci(":1.0").pull().unwrap_err().code(), "source-unavailable");
+    assert!(registry.shown().iter().all(|(path, _)| path.starts_with("/v2/")), "no login");
+    let closed = Registry::start(|host| Answers {
+        paths: BTreeMap::new(),
+        ..token("secret", &format!("http://{host}"))
+    });
+    let error = closed.oci(":1.0").pull().unwrap_err();
+    assert_eq!(error.code(), "source-unavailable");
+    let said = error.to_string();
+    assert!(said.contains("wants a login") && said.contains(&closed.host), "{said}");
+}
+
+/// A registry that gives this token at `at`, and its component for that.
+fn token(token: &str, at: &str) -> Answers {
+    let mut answers = answers(&manifest(), COMPONENT);
+    let body = json!({ "token": token }).to_string().into_bytes();
+    answers.paths.insert(TOKEN.to_owned(), (200, String::new(), body));
+    Answers { wants: Some((format!("Bearer {token}"), bearer(at))), ..answers }
+}
+
+/// `ada:open sesame`
+const PAIR: &str = "YWRhOm9wZW4gc2VzYW1l";
+
+/// A config.json in a folder of its own.
+fn config(text: &Value) -> (tempfile::TempDir, Option<PathBuf>) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("config.json");
+    fs::write(&path, text.to_string()).unwrap();
+    (folder, Some(path))
+}
+
+#[test]
+fn a_login_goes_to_its_registry_and_the_token_endpoint_and_to_nobody_else() {
+    let basic = format!("Basic {PAIR}");
+    // The token endpoint is another host, and the blob lies on a third.
+    let shed = Registry::start(|_| {
+        let mut answers = Answers::default();
+        answers.paths.insert("/shed".into(), (200, String::new(), COMPONENT.to_vec()));
+        answers
+    });
+    let desk = Registry::start(|_| Answers {
+        login: Some(basic.clone()),
+        ..token("for-ada", "http://127.0.0.1:1")
+    });
+    let elsewhere = |mut answers: Answers| {
+        let blob = format!("/v2/a/b/blobs/sha256:{}", sha256(COMPONENT));
+        let header = format!("location: http://{}/shed\r\n", shed.host);
+        answers.paths.insert(blob, (307, header, Vec::new()));
+        answers
+    };
+    let bearer = Registry::start(|_| elsewhere(token("for-ada", &format!("http://{}", desk.host))));
+    let plain = Registry::start(|_| {
+        let ask = "www-authenticate: Basic realm=\"here\"\r\n".to_owned();
+        let wants = Some((basic.clone(), ask));
+        Answers { wants, ..elsewhere(answers(&manifest(), COMPONENT)) }
+    });
+    let open = Registry::start(|_| elsewhere(answers(&manifest(), COMPONENT)));
+    let entry = json!({ "auth": PAIR });
+    let auths = json!({ &bearer.host: entry, &plain.host: entry, &open.host: entry });
+    let (_folder, path) = config(&json!({ "auths": auths, "credsStore": "desktop" }));
+    for registry in [&bearer, &plain, &open] {
+        let oci = registry.oci(":1.0").with_logins(path.clone());
+        assert_eq!(oci.pull().unwrap().component, COMPONENT);
+        assert!(!format!("{oci:?}").contains(PAIR));
+    }
+    assert_eq!(desk.shown(), [(TOKEN.to_owned(), basic.clone())]);
+    assert!(bearer.shown().iter().all(|(_, proof)| proof == "Bearer for-ada"));
+    assert!(plain.shown().iter().all(|(_, proof)| *proof == basic) && !plain.shown().is_empty());
+    assert!(open.shown().is_empty(), "it did not ask");
+    assert!(shed.shown().is_empty() && shed.seen.lock().unwrap().len() == 3);
+
+    // Another registry's login is nobody's.
+    let other = Registry::start(|_| token("for-ada", &format!("http://{}", desk.host)));
+    let error = other.oci(":1.0").with_logins(path).pull().unwrap_err();
+    assert_eq!(error.code(), "source-unavailable");
+    assert_eq!(desk.shown().len(), 1);
+}
+
+#[test]
+fn a_login_that_cannot_be_used_is_refused_by_its_name_and_told_to_nobody() {
+    let entry = |host: &str, entry: Value| json!({ "auths": { host: entry } });
+    type Make = fn(&dyn Fn(&str, Value) -> Value, &str) -> Value;
+    let cases: [(&str, Make, &[&str]); 7] = [
+        (
+            "source-unavailable",
+            |entry, host| entry(host, json!({ "auth": PAIR })),
+            &["refuses the login"],
+        ),
+        ("source-unavailable", |_, _| json!({}), &["wants a login", "docker login"]),
+        (
+            "invalid-login",
+            |_, host| json!({ "credHelpers": { host: "pass" } }),
+            &["helper \"pass\"", "DOCKER_CONFIG"],
+        ),
+        (
+            "invalid-login",
+            |_, host| json!({ "auths": { host: {} }, "credsStore": "desktop" }),
+            &["helper \"desktop\"", "DOCKER_CONFIG"],
+        ),
+        (
+            "invalid-login",
+            |entry, host| entry(host, json!({ "identitytoken": "sesame" })),
+            &["identity token"],
+        ),
+        (
+            "invalid-login",
+            // Without a colon.
+            |entry, host| entry(host, json!({ "auth": "c2VzYW1l" })),
+            &["USER:PASSWORD in base64"],
+        ),
+        ("invalid-login", |_, _| json!({ "auths": ["sesame"] }), &["config.json of docker"]),
+    ];
+    for (code, make, words) in cases {
+        let desk = Registry::start(|_| Answers {
+            login: Some("Basic of somebody else".into()),
+            ..token("t", "http://127.0.0.1:1")
+        });
+        let registry = Registry::start(|_| token("t", &format!("http://{}", desk.host)));
+        let (_folder, path) = config(&make(&entry, &registry.host));
+        let error = registry.oci(":1.0").with_logins(path).pull().unwrap_err();
+        assert_eq!(error.code(), code, "{error}");
+        let said = format!("{error} {error:?}");
+        for word in words.iter().chain(&["config.json"]) {
+            assert!(said.contains(word), "{word}: {said}");
+        }
+        for secret in [PAIR, "c2VzYW1l", "sesame"] {
+            assert!(!said.contains(secret), "{said}");
+        }
+    }
+}
+
+#[test]
+fn a_login_does_not_go_where_everybody_can_read_it() {
+    for realm in [
+        "http://registry.example",
+        "http://localhost:1@registry.example",
+        "ftp://127.0.0.1",
+        "token",
+    ] {
+        let registry = Registry::start(|_| token("t", realm));
+        let (_folder, path) = config(&json!({ "auths": { &registry.host: { "auth": PAIR } } }));
+        let error = registry.oci(":1.0").with_logins(path).pull().unwrap_err();
+        assert_eq!(error.code(), "source-unavailable");
+        assert!(error.to_string().contains("neither https nor on loopback"), "{realm}: {error}");
+    }
 }
 
 #[test]

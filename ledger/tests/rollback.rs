@@ -110,12 +110,17 @@ fn a_cycle_of_rollbacks_is_named() {
             last = home.sealed(pin, &[1, 2]);
             home.promote(&mut keeper, &last, &mut Told::default()).unwrap();
         }
+        // It is told before anybody needs the way back.
+        assert!(home.faults().contains(&"rollback-cycle"), "{second:?} {third:?}");
         component(&home, b"secnd");
         let mut keeper = home.keeper();
         let error = home.rollback(&mut keeper, None, &mut Told::default()).unwrap_err();
         assert_eq!(error.code(), "rollback-cycle", "{second:?} {third:?}");
         assert!(error.to_string().contains(".toml"), "{error}");
         assert_eq!(home.in_place(), last);
+        // Whoever says where to does not go by what the pins name.
+        home.rollback(&mut keeper, Some(2), &mut Told::default()).unwrap();
+        assert_eq!(keeper.standing(NAME).sequence, 2);
     }
 }
 

@@ -81,7 +81,6 @@ pub struct Rule {
     pub changes: BTreeSet<Change>,
     /// The kind of plugin it is about; left out: every kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<crate::grant::KindWord>")]
     pub kind: Option<Kind>,
     /// The plugins it is about, by name; left out: every one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -8,26 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::{keys, upstream::Upstream};
 
-/// The words of [`Kind`], for schemas.
-#[derive(JsonSchema)]
-#[schemars(rename = "Kind", rename_all = "kebab-case")]
-#[expect(dead_code, reason = "only its schema is used")]
-pub(crate) enum KindWord {
-    /// Serves models.
-    Backend,
-    /// Defines a model family.
-    Family,
-    /// Tests a back-end.
-    Probe,
-}
-
 /// What a plugin may import and use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[schemars(title = "grant")]
 pub struct Grant {
     /// Whom it is for.
-    #[schemars(with = "KindWord")]
     pub kind: Kind,
     /// Interfaces without version, as `gristmill:contract/engine`, or a whole package, as
     /// `wasi:io/*`. Interfaces that carry only types need no grant.

@@ -5,8 +5,8 @@
 use std::{fs, path::Path};
 
 use gristmill_policies::{
-    Approvals, Asked, Control, Rules, Setting, Subject,
-    parameter::{Class, Unlisted},
+    Approvals, Asked, Control, Outcome, Rules, Setting, Subject,
+    parameter::{Action, Class, Unlisted},
 };
 
 const POLICY: &str = "reason = \"r\"\nfamily = \"gemma4\"";
@@ -107,7 +107,13 @@ fn the_shipped_minimal_profile_of_gemma_4_is_what_was_measured() {
         assert!(evidence.contains(words), "{words}");
     }
 
-    // Everything at once: exactly the three go on, and each of the others is told.
+    // A caller's own bounds of its answer go on, and that nobody tested them is told.
+    for (control, parameter) in &policy.parameters {
+        let bounds = matches!(control, Control::NumPredict | Control::Stop);
+        assert_eq!(parameter.action, bounds.then_some(Action::Pass), "{control}");
+    }
+
+    // Everything at once: the three go on, the two bounds too, and each but the three is told.
     let mut asked: Asked = Control::ALL.iter().map(|control| (*control, None)).collect();
     for (control, value) in good {
         asked.insert(control, Some(Setting::Number(value)));
@@ -115,9 +121,14 @@ fn the_shipped_minimal_profile_of_gemma_4_is_what_was_measured() {
     let judged = rules.judge(&subject("gemma4", "ollama"), None, &mut asked).unwrap();
     assert_eq!(
         asked.keys().copied().collect::<Vec<_>>(),
-        [Control::Temperature, Control::TopK, Control::TopP]
+        [Control::Temperature, Control::TopK, Control::TopP, Control::NumPredict, Control::Stop]
     );
     assert_eq!(judged.verdicts.len(), Control::ALL.len() - 3);
+    for verdict in &judged.verdicts {
+        let passed = matches!(verdict.control, Control::NumPredict | Control::Stop);
+        let expected = if passed { Outcome::Passed } else { Outcome::Stripped };
+        assert_eq!(verdict.outcome, expected, "{}", verdict.control);
+    }
     assert!(!judged.context_verified);
 
     // Nothing asked, nothing injected; the profile has to be asked for.

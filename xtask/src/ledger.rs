@@ -17,7 +17,7 @@ use crate::{build, shell::root};
 const HELP: &str = "cargo xtask ledger verify|seal";
 
 /// What a ledger consists of.
-const FOLDERS: [&str; 5] = ["pins", "history", "evidence", "performance", "upstreams"];
+const FOLDERS: [&str; 6] = ["pins", "history", "evidence", "performance", "upstreams", "schema"];
 const FILES: [&str; 3] = ["keys.toml", "revoked.toml", "log.jsonl"];
 
 /// Does it.

@@ -69,6 +69,10 @@ impl Control for Told {
     async fn revoke(&self, _: &str, _: Revoke) -> Result<Revoked, Refused> {
         refused(Kind::Invalid)
     }
+    async fn release(&self, by: &str, what: Release) -> Result<Released, Refused> {
+        self.0.lock().unwrap().push(format!("{by} releases {what:?}"));
+        Ok(Released { digests: vec![support::DIGEST.into()] })
+    }
 }
 
 /// A host with two back-ends: `here` with the shelf, `there` with a list of its own.
@@ -281,4 +285,9 @@ async fn every_failure_has_the_one_envelope_with_the_requests_id() {
     let reply = bench.by(Some(&key), post, "/v1/ledger/promote", r#"{"name": "cpu"}"#).await;
     assert_eq!(reply.status, 200, "{}", reply.text());
     assert_eq!(*told.0.lock().unwrap(), ["boss promotes cpu"], "and once, by name");
+    let release = r#"{"kind": "name", "name": "cpu", "reason": "mended"}"#;
+    let reply = bench.by(Some(&key), Method::POST, "/v1/ledger/release", release).await;
+    assert_eq!(reply.json(), json!({ "digests": [support::DIGEST] }));
+    let told = told.0.lock().unwrap();
+    assert!(told[1].starts_with("boss releases Name") && told[1].contains("mended"), "{told:?}");
 }

@@ -122,6 +122,44 @@ fn a_host_does_not_start_over_a_bad_file_and_the_file_says_where() {
 }
 
 #[test]
+fn the_schema_takes_what_is_written_and_refuses_what_the_reader_does() {
+    let schema = jsonschema::validator_for(&gristmill_api::keys::file::schema()).unwrap();
+    let value = |text: &str| serde_json::to_value(text.parse::<toml::Table>().unwrap()).unwrap();
+    let keyed = Keyed::new();
+    keyed.add("all", |wanted| {
+        wanted.models = Some(vec!["m".into()]);
+        wanted.rate = Some(0.5);
+        wanted.concurrent = Some(4);
+    });
+    keyed.add("boss", |wanted| wanted.operator = true);
+    keyed.file.revoke("boss").unwrap();
+    let whole = fs::read_to_string(keyed.file.path()).unwrap();
+    assert!(schema.is_valid(&value(&whole)), "{whole}");
+    let properties = gristmill_api::keys::file::schema()["$defs"]["Key"]["properties"].clone();
+    for name in properties.as_object().unwrap().keys() {
+        assert!(whole.contains(&format!("{name} = ")), "{name}: {whole}");
+    }
+    for (from, to) in [
+        ("name", "nam"),
+        ("\"all\"", "\"a b\""),
+        ("sha256 = \"", "sha256 = \"A"),
+        ("[\"m\"]", "[]"),
+        ("rate = 0.5", "rate = 0"),
+        ("concurrent = 4", "concurrent = 0"),
+        ("concurrent = 4", "concurrent = 65537"),
+        ("operator = true", "operator = 1"),
+        ("created", "made"),
+        ("[[key]]", "[[keys]]"),
+    ] {
+        let text = whole.replacen(from, to, 1);
+        assert_ne!(text, whole, "{from}");
+        fs::write(keyed.file.path(), &text).unwrap();
+        assert!(keyed.file.read().is_err(), "the reader takes {text}");
+        assert!(!schema.is_valid(&value(&text)), "the schema takes {text}");
+    }
+}
+
+#[test]
 fn what_cannot_be_a_key_is_not_written() {
     let keyed = Keyed::new();
     keyed.add("ci", |_| {});

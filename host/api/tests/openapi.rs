@@ -152,6 +152,8 @@ async fn what_it_forbids_is_refused_and_what_it_allows_is_read() {
         ("/v1/ledger/rollback", json!({ "name": 5 }), false),
         ("/v1/ledger/revoke", json!({ "kind": "digest", "digest": "d", "reason": "r" }), true),
         ("/v1/ledger/revoke", json!({ "kind": "digest", "digest": "d" }), false),
+        ("/v1/ledger/release", json!({ "kind": "name", "name": "x" }), true),
+        ("/v1/ledger/release", json!({ "kind": "digest", "name": "x" }), false),
     ] {
         let content = &document["paths"][path]["post"]["requestBody"]["content"];
         let reference = content["application/json"]["schema"]["$ref"].as_str().unwrap();

@@ -46,7 +46,8 @@ async fn a_body_is_read_to_the_letter() {
             r#"{"name": "x", "trial": {"kind": "shadow", "share": 1, "share": 0, "requests": 9}}"#,
             "\"share\" is there twice",
         ),
-        ("/v1/ledger/rollback", r#"{"name": "x", "to": 1}"#, "unknown field `to`"),
+        ("/v1/ledger/rollback", r#"{"name": "x", "until": 1}"#, "unknown field `until`"),
+        ("/v1/ledger/rollback", r#"{"name": "x", "to": -1}"#, "invalid value"),
         ("/v1/ledger/verify", r#"{"deep": true}"#, "unknown field `deep`"),
         ("/v1/ledger/verify", "null", "null"),
         ("/v1/ledger/revoke", r#"{"kind": "digest", "digest": "x"}"#, "reason"),
@@ -56,6 +57,8 @@ async fn a_body_is_read_to_the_letter() {
             r#"{"kind": "key", "key": "x", "reason": "y", "digest": "z"}"#,
             "unknown field `digest`",
         ),
+        ("/v1/ledger/release", r#"{"name": "x"}"#, "kind"),
+        ("/v1/ledger/release", r#"{"kind": "name", "digest": "x"}"#, "unknown field `digest`"),
     ] {
         let reply = bench.by(Some(&key), Method::POST, path, body).await;
         assert_eq!(reply.status, 400, "{path} {body}: {}", reply.text());

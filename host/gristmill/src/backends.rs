@@ -12,6 +12,7 @@ use gristmill_policies::Grant;
 use gristmill_router::Limits;
 use gristmill_sandbox::Upstream;
 use gristmill_upstream::{Client, Config, Credential, Endpoint, SystemResolver, Times, Trust};
+use serde_json::json;
 use toml::Value;
 
 /// Keys of a back-end, with what each is for.
@@ -220,6 +221,30 @@ pub(crate) fn commented() -> String {
         text.push_str(&format!("# {help}\n# {key} = {example}\n"));
     }
     text
+}
+
+/// The JSON Schema of the section.
+pub(crate) fn schema() -> serde_json::Value {
+    let mut properties = serde_json::Map::new();
+    for (key, help) in KEYS {
+        let value = match is_number(key) {
+            true => json!({ "type": "integer", "minimum": 1, "description": help }),
+            false => json!({ "type": "string", "minLength": 1, "description": help }),
+        };
+        properties.insert((*key).to_owned(), value);
+    }
+    json!({
+        "type": "object",
+        "description": "Servers that run models already, each behind a bridge.",
+        "propertyNames": { "pattern": "^[a-z0-9_.-]{1,64}$" },
+        "additionalProperties": {
+            "type": "object",
+            "properties": properties,
+            "required": ["plugin", "url"],
+            "not": { "required": ["key-env", "key-file"] },
+            "additionalProperties": false,
+        },
+    })
 }
 
 fn is_number(key: &str) -> bool {

@@ -123,6 +123,8 @@ pub(crate) struct Composed {
     pub(crate) plugins: Plugins,
     /// The back-ends as they are configured.
     pub(crate) configured: Configured,
+    /// The grant of each back-end that is live, and the number of its generation.
+    pub(crate) bound: Vec<(String, u64, Grant)>,
 }
 
 /// Puts the rooms together and opens the models that are to be there from the start.
@@ -149,12 +151,12 @@ pub(crate) async fn compose_of(
     .with_known(known(places)?)
     .with_rules(rules(places)?);
     let configured = Configured::new(settings, engine.clone())?;
-    install(&plugins, &router, &configured).await?;
+    let bound = install(&plugins, &router, &configured).await?;
 
     for model in settings.list("models.preload") {
         engine.open(&model).await.map_err(|error| anyhow!("models.preload: {model}: {error}"))?;
     }
-    Ok(Composed { router: Arc::new(router), engine, plugins, configured })
+    Ok(Composed { router: Arc::new(router), engine, plugins, configured, bound })
 }
 
 /// What is known against back-ends: blocks of the policies, evidence of the ledger.
@@ -164,7 +166,7 @@ fn known(places: &Places) -> Result<Known> {
 }
 
 /// Parameter policies and profiles, as they lie in the folder now.
-pub(crate) fn rules(places: &Places) -> Result<Rules> {
+fn rules(places: &Places) -> Result<Rules> {
     Rules::open(&places.policies, hardware())
         .map_err(|error| anyhow!("policies refused ({}): {error}", error.code()))
 }
@@ -178,20 +180,27 @@ pub(crate) fn hardware() -> Vec<String> {
 
 /// Makes the configured back-ends live: the one that serves local models, then a bridge for each
 /// server. No server is asked for anything here: one that is down is down, and the others serve.
-async fn install(plugins: &Plugins, router: &Router, configured: &Configured) -> Result<()> {
+async fn install(
+    plugins: &Plugins,
+    router: &Router,
+    configured: &Configured,
+) -> Result<Vec<(String, u64, Grant)>> {
     if configured.names().next().is_none() {
         bail!("nothing would serve: set plugins.backend, or name a server in [backends]");
     }
-    for (name, _) in configured.names() {
+    let mut bound = Vec::new();
+    for (name, plugin) in configured.names() {
         let backend = configured.load(plugins, name)?;
         let source = if name == configured.native {
             source(backend.as_ref()).await?
         } else {
             Source::Listed
         };
-        router.install(name, source, configured.limits(name), backend).await?;
+        let number = router.install(name, source, configured.limits(name), backend).await?;
+        let grant = plugins.policies.grant(plugin, Kind::Backend)?;
+        bound.push((name.to_owned(), number, grant.clone()));
     }
-    Ok(())
+    Ok(bound)
 }
 
 /// The back-ends as they are configured, and what their components are loaded with.

@@ -11,16 +11,16 @@ use async_trait::async_trait;
 use gristmill_api::control::{
     Control, Kind, Refused,
     view::{
-        HostFacts, LedgerStatus, LogEntry, LogPage, LogQuery, PluginPin, Policy, Problem, Promote,
-        Revoke, Revoked, Rollback, Swap, Trial, UpstreamEntry, Verified,
+        HostFacts, InQuarantine, LedgerStatus, LogEntry, LogPage, LogQuery, PluginPin, Policy,
+        Problem, Promote, Release, Released, Revoke, Revoked, Rollback, Swap, Trial, UpstreamEntry,
+        Verified,
     },
 };
 use gristmill_kernels::{Pool, isa};
 use gristmill_ledger::{
-    self as ledger, Audit, Date, Ledger, LedgerError, Pin, contract, evidence::Evidence,
-    log::Chain, source::Folder, upstream,
+    self as ledger, LedgerError, Pin, contract, evidence::Evidence, log::Chain, upstream,
 };
-use gristmill_policies::{Approvals, Policies, Rules, block};
+use gristmill_policies::{Policies, block};
 use gristmill_router::{Rollout, Trial as RouterTrial};
 use jiff::{Timestamp, tz::TimeZone};
 use serde_json::Value;
@@ -28,6 +28,7 @@ use tokio::task::spawn_blocking;
 
 use crate::{
     compose::{Places, hardware},
+    problems::{Found, Kept, forgettable, problem, ungranted},
     promote::Promoter,
     settings::Settings,
 };
@@ -39,6 +40,7 @@ const SHADOWS: usize = 4;
 pub(crate) struct HostControl {
     host: HostFacts,
     promoter: Arc<Promoter>,
+    kept: Arc<Kept>,
 }
 
 impl HostControl {
@@ -57,7 +59,7 @@ impl HostControl {
             contracts,
             memory_limit_bytes: settings.count("engine.memory_mib").map(|mib| mib << 20),
         };
-        Self { host, promoter }
+        Self { host, promoter, kept: Arc::default() }
     }
 
     /// Does what blocks, off the threads that serve. It ends even if nobody waits for it any more.
@@ -90,41 +92,6 @@ fn refused(error: &LedgerError) -> Refused {
 
 fn unknown(name: &str) -> Refused {
     Refused::new(Kind::NotFound, "not-found", format!("the ledger has no pin for {name:?}"))
-}
-
-fn problem(part: &str, code: &str, message: impl ToString) -> Problem {
-    Problem { part: part.to_owned(), code: code.to_owned(), message: message.to_string() }
-}
-
-/// What is wrong with the ledger. Components are only looked at if `deep`.
-fn audited(places: &Places, deep: bool) -> (ledger::Report, Vec<Problem>) {
-    let components = Folder(places.plugins.clone());
-    let worlds = contract::worlds();
-    let audit = Audit {
-        components: deep.then_some(&components),
-        policies: Some(&places.policies),
-        transcripts: None,
-        worlds: &worlds,
-        state: places.ledger_state.as_deref(),
-        now: Date::now(),
-    };
-    match Ledger::verify(&places.ledger, &audit) {
-        Ok(report) => {
-            let faults = report.faults.iter();
-            let problems = faults.map(|fault| problem("ledger", fault.code(), fault)).collect();
-            (report, problems)
-        }
-        Err(error) => (ledger::Report::default(), vec![problem("ledger", error.code(), error)]),
-    }
-}
-
-fn policy_problems(places: &Places) -> Vec<Problem> {
-    let grants = Policies::open(&places.policies).err();
-    let blocks = block::open(&places.policies).err();
-    let rules = Rules::open(&places.policies, hardware()).err();
-    let approvals = Approvals::open(&places.policies).err();
-    let policies = grants.into_iter().chain(blocks).chain(rules).chain(approvals);
-    policies.map(|error| problem("policies", error.code(), error)).collect()
 }
 
 /// A folder's TOML files by name, as their own keys. A folder that is missing has none.
@@ -198,21 +165,30 @@ fn page(places: &Places, query: &LogQuery) -> Result<LogPage, Refused> {
     Ok(LogPage { entries, next })
 }
 
-fn status(places: &Places) -> LedgerStatus {
-    let (report, problems) = audited(places, false);
+fn status(promoter: &Promoter, found: &Found) -> LedgerStatus {
+    let mut problems = found.ledger.clone();
+    problems.extend(forgettable(promoter, &found.report));
+    let report = &found.report;
+    let quarantined = report.quarantined.iter().map(|(component, known)| InQuarantine {
+        digest: format!("sha256:{component}"),
+        name: known.name.clone(),
+        reason: known.reason.clone(),
+        since: known.since.to_string(),
+    });
     LedgerStatus {
         sound: problems.is_empty(),
         pins: report.pins,
-        pending: report.pending,
+        pending: report.pending.clone(),
+        quarantined: quarantined.collect(),
         log_entries: report.log as u64,
-        log_head: report.head,
+        log_head: report.head.clone(),
         problems,
     }
 }
 
 fn verified(places: &Places) -> Verified {
-    let (report, mut problems) = audited(places, true);
-    problems.extend(policy_problems(places));
+    let Found { report, ledger, policies, .. } = Found::now(places);
+    let problems: Vec<_> = ledger.into_iter().chain(policies).collect();
     let checked = [
         (report.pins, "pins and their components"),
         (report.history, "superseded pins"),
@@ -282,6 +258,10 @@ fn promote(promoter: &Promoter, by: &str, what: &Promote) -> Result<Swap, Refuse
     let text = text.ok_or_else(|| unknown(&what.name))?;
     let pin =
         Pin::parse(&text).map_err(|reason| Refused::new(Kind::Conflict, "invalid-pin", reason))?;
+    if pin.name != what.name {
+        let message = format!("what waits as {} is a pin for {}", what.name, pin.name);
+        return Err(Refused::new(Kind::Conflict, "invalid-pin", message));
+    }
     let digest = pin.digest();
     if let Some(expected) = what.digest.as_ref().filter(|expected| **expected != digest) {
         let message = format!("{} is pinned to {digest}, not to {expected}", what.name);
@@ -291,12 +271,13 @@ fn promote(promoter: &Promoter, by: &str, what: &Promote) -> Result<Swap, Refuse
     Ok(Swap { name: what.name.clone(), digest: done.pin.digest(), backends: done.backends })
 }
 
-fn rollback(promoter: &Promoter, by: &str, name: &str) -> Result<Swap, Refused> {
+fn rollback(promoter: &Promoter, by: &str, what: &Rollback) -> Result<Swap, Refused> {
+    let Rollback { name, to } = what;
     let turn = promoter.turn();
     let in_force = ledger::in_force(&promoter.places.ledger, name);
     let filed = in_force.map_err(|error| refused(&error))?.ok_or_else(|| unknown(name))?;
     let pin = filed.pin;
-    let done = turn.rollback(by, name, pin.kind, None).map_err(|error| refused(&error))?;
+    let done = turn.rollback(by, name, pin.kind, *to).map_err(|error| refused(&error))?;
     Ok(Swap { name: name.to_owned(), digest: done.pin.digest(), backends: done.backends })
 }
 
@@ -307,9 +288,13 @@ impl Control for HostControl {
     }
 
     async fn problems(&self) -> Vec<Problem> {
-        let found = self.read(|places| {
-            let (_, mut problems) = audited(places, false);
-            problems.extend(policy_problems(places));
+        let kept = Arc::clone(&self.kept);
+        let found = self.blocking(move |promoter| {
+            let found = kept.found(&promoter.places);
+            let mut problems = found.ledger.clone();
+            problems.extend(found.policies.iter().cloned());
+            problems.extend(forgettable(promoter, &found.report));
+            problems.extend(ungranted(promoter, found.grants.as_ref()));
             Ok(problems)
         });
         let found = found.await;
@@ -329,7 +314,8 @@ impl Control for HostControl {
     }
 
     async fn ledger(&self) -> Result<LedgerStatus, Refused> {
-        self.read(|places| Ok(status(places))).await
+        let kept = Arc::clone(&self.kept);
+        self.blocking(move |promoter| Ok(status(promoter, &kept.found(&promoter.places)))).await
     }
 
     async fn log(&self, query: LogQuery) -> Result<LogPage, Refused> {
@@ -347,7 +333,7 @@ impl Control for HostControl {
 
     async fn rollback(&self, by: &str, what: Rollback) -> Result<Swap, Refused> {
         let by = by.to_owned();
-        self.blocking(move |promoter| rollback(promoter, &by, &what.name)).await
+        self.blocking(move |promoter| rollback(promoter, &by, &what)).await
     }
 
     async fn revoke(&self, by: &str, what: Revoke) -> Result<Revoked, Refused> {
@@ -362,5 +348,17 @@ impl Control for HostControl {
             Ok(Revoked { pins })
         };
         self.blocking(revoke).await
+    }
+
+    async fn release(&self, by: &str, what: Release) -> Result<Released, Refused> {
+        let by = by.to_owned();
+        let release = move |promoter: &Promoter| {
+            let (Release::Digest { digest: wanted, reason }
+            | Release::Name { name: wanted, reason }) = &what;
+            let released = promoter.turn().release(&by, wanted, reason.as_deref());
+            let released = released.map_err(|error| refused(&error))?.into_iter();
+            Ok(Released { digests: released.map(|one| format!("sha256:{one}")).collect() })
+        };
+        self.blocking(release).await
     }
 }

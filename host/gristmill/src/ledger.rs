@@ -6,7 +6,7 @@
 
 use std::{
     collections::BTreeSet,
-    fs,
+    env, fs,
     path::{Path, PathBuf},
     sync::Arc,
     thread,
@@ -18,8 +18,9 @@ use clap::Subcommand;
 use gristmill_kernels::{Pool, isa};
 use gristmill_ledger::{
     Audit, Changed, Date, Draft, Granted, Host, HostRefusal, Inspected, Keeper, Kind, Ledger,
-    LedgerError, Pin, Plan, Revoke, Rules, Terms, contract, grant_digest,
+    LedgerError, Pin, Plan, Quarantine, Revoke, Rules, Terms, contract, grant_digest,
     guardrail::Rates,
+    is_kept,
     keys::{self, Key, Keys},
     log::Chain,
     oci::Oci,
@@ -111,6 +112,15 @@ pub(crate) enum Command {
         #[arg(long)]
         reason: String,
     },
+    /// Let a component that is in quarantine be put in force again
+    Release {
+        /// A plugin's name, for every component that its pins are of, or one component's SHA-256
+        #[arg(value_name = "NAME|SHA256")]
+        what: String,
+        /// Why, for the log
+        #[arg(long)]
+        reason: Option<String>,
+    },
     /// Make a key to sign with; prints its public half
     Keygen {
         /// Where the secret goes; the file must not exist yet
@@ -159,6 +169,13 @@ pub(crate) fn ledger(settings: &Settings, places: &Places, command: Command) -> 
             println!("revoked {}", digest.or(key).unwrap_or_default());
             Ok(())
         }
+        Command::Release { what, reason } => {
+            let (digests, _) = release(places, &what, reason.as_deref(), "ledger release")?;
+            for digest in digests {
+                println!("released sha256:{digest}");
+            }
+            Ok(())
+        }
         Command::Keygen { file } => {
             println!("{}", keys::keygen(&file, "")?.public);
             Ok(())
@@ -191,6 +208,23 @@ pub(crate) fn keeper(places: &Places) -> Result<Keeper, LedgerError> {
     }
 }
 
+/// Takes components out of quarantine; their digests, and the log that says so.
+pub(crate) fn release(
+    places: &Places,
+    what: &str,
+    reason: Option<&str>,
+    by: &str,
+) -> Result<(Vec<String>, Chain), LedgerError> {
+    if !is_kept(&places.ledger) {
+        let reason = "this folder is no ledger yet: quarantine is in the host's memory alone, and ends with it";
+        let path = places.ledger.clone();
+        return Err(LedgerError::Refused { code: "not-quarantined", path, reason: reason.into() });
+    }
+    let mut keeper = keeper(places)?;
+    let released = keeper.release(what, reason, Date::now(), by)?;
+    Ok((released, keeper.log().clone()))
+}
+
 fn status(places: &Places) -> Result<()> {
     for line in gristmill_ledger::status(&places.ledger)? {
         let digest: String = line.pin.sha256.chars().take(12).collect();
@@ -205,6 +239,9 @@ fn status(places: &Places) -> Result<()> {
         if line.candidate {
             words.push("candidate waits");
         }
+        if line.quarantined {
+            words.push("in quarantine");
+        }
         println!(
             "{:<20} {:<8} {:<10} {:>4}  {digest}  {since:<20}  {}",
             line.name,
@@ -213,6 +250,10 @@ fn status(places: &Places) -> Result<()> {
             line.pin.sequence,
             words.join(", ")
         );
+    }
+    for (digest, known) in Chain::open(&places.ledger)?.quarantined() {
+        let Quarantine { name, reason, since } = known;
+        println!("quarantine {name} sha256:{digest} since {since}: {reason}");
     }
     Ok(())
 }
@@ -226,7 +267,7 @@ fn pin(
 ) -> Result<()> {
     let (original, bytes) = match source.starts_with("oci:") {
         true => {
-            let registry = Oci::parse(source)?;
+            let registry = Oci::parse(source)?.with_logins(logins());
             let pulled = registry.pull()?;
             println!("resolved to {}", pulled.locked);
             (registry.original(), pulled.component)
@@ -262,6 +303,13 @@ fn pin(
     println!("proposed {name} {}, sequence {}", pin.digest(), pin.sequence);
     println!("candidate {}", candidate.display());
     Ok(())
+}
+
+/// Where `docker login` writes.
+fn logins() -> Option<PathBuf> {
+    let folder = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let folder = folder("DOCKER_CONFIG").or_else(|| Some(folder("HOME")?.join(".docker")));
+    Some(folder?.join("config.json"))
 }
 
 fn promote(places: &Places, name: &str) -> Result<()> {
@@ -435,8 +483,8 @@ pub(crate) fn against<T>(
 /// The machine, as measurements and guardrails name it.
 pub(crate) fn fingerprint() -> HostFingerprint {
     HostFingerprint {
-        os: std::env::consts::OS.to_owned(),
-        arch: std::env::consts::ARCH.to_owned(),
+        os: env::consts::OS.to_owned(),
+        arch: env::consts::ARCH.to_owned(),
         isa: isa::report().chosen.name().to_owned(),
         processors: u32::try_from(Pool::available()).unwrap_or(u32::MAX),
         processor: None,

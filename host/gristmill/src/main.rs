@@ -13,12 +13,16 @@ mod ledger;
 mod models;
 mod plugin;
 mod policy;
+mod problems;
 mod progress;
 mod promote;
 mod qualify;
+mod quarantine;
 mod run;
+mod schema;
 mod serve;
 mod settings;
+mod stamp;
 mod watch;
 
 fn main() -> std::process::ExitCode {

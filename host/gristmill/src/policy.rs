@@ -1,22 +1,23 @@
-//! `gristmill policy`: the schemas of policy files, and whether a folder of them would be taken; and
-//! reading them again while the host serves.
-
-use std::sync::Arc;
+//! `gristmill policy`: the schemas of files, and whether a folder of policies would be taken; and reading
+//! policies again while the host serves.
 
 use anyhow::{Result, anyhow};
 use clap::Subcommand;
-use gristmill_policies::{Approvals, Policies, PolicyError, block, schema};
-use gristmill_router::Router;
-use tokio::signal::unix::Signal;
+use gristmill_ledger::evidence::Evidence;
+use gristmill_policies::{Approvals, Block, Policies, PolicyError, Rules, block};
 
-use crate::compose::{Places, rules};
+use crate::{
+    compose::{Places, hardware},
+    promote::Promoter,
+    schema,
+};
 
 /// What to do with policies.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Print the JSON Schema of a kind of file, or which kinds there are
+    /// Print the JSON Schema of a kind of file, of policies, a ledger or the host, or which kinds there are
     Schema {
-        /// grant, block, parameter, profile or approval
+        /// What kind of file: grant, parameter, pin, settings, …; without it, all are listed
         kind: Option<String>,
     },
     /// Would the files in the policy folder be taken?
@@ -27,13 +28,13 @@ pub(crate) enum Command {
 pub(crate) fn policy(places: &Places, command: Command) -> Result<()> {
     match command {
         Command::Schema { kind: None } => {
-            for (kind, what) in schema::KINDS {
-                println!("{kind:<10} {what}");
+            for (kind, what) in schema::kinds() {
+                println!("{kind:<12} {what}");
             }
             Ok(())
         }
         Command::Schema { kind: Some(kind) } => {
-            let known = || schema::KINDS.map(|(kind, _)| kind).join(", ");
+            let known = || schema::kinds().map(|(kind, _)| kind).collect::<Vec<_>>().join(", ");
             let schema = schema::of(&kind)
                 .ok_or_else(|| anyhow!("there is no kind {kind:?}; known are {}", known()))?;
             println!("{schema:#}");
@@ -44,32 +45,91 @@ pub(crate) fn policy(places: &Places, command: Command) -> Result<()> {
 }
 
 fn check(places: &Places) -> Result<()> {
-    let folder = &places.policies;
-    let refused = |error: PolicyError| anyhow!("policies refused ({}): {error}", error.code());
-    let grants = Policies::open(folder).map_err(refused)?.grants().count();
-    let blocks = block::open(folder).map_err(refused)?.len();
-    let rules = rules(places)?;
-    let approvals = Approvals::open(folder).map_err(refused)?.rules.len();
+    let Whole { grants, blocks, rules, approvals } = Whole::open(places)
+        .map_err(|error| anyhow!("policies refused ({}): {error}", error.code()))?;
     println!(
-        "{}: {grants} grants, {blocks} blocks, {} parameter policies, {} profiles, {approvals} approval rules",
-        folder.display(),
+        "{}: {} grants, {} blocks, {} parameter policies, {} profiles, {} approval rules",
+        places.policies.display(),
+        grants.grants().count(),
+        blocks.len(),
         rules.policies().len(),
         rules.profiles().len(),
+        approvals.rules.len(),
     );
     Ok(())
 }
 
-/// Reads parameter policies and profiles again at every signal. Files that are not sound change
-/// nothing: what runs goes on running, and the log says which file and what to do.
-pub(crate) async fn reread(router: Arc<Router>, places: Places, mut hangups: Signal) {
-    while hangups.recv().await.is_some() {
-        match rules(&places) {
-            Ok(rules) => {
-                let (policies, profiles) = (rules.policies().len(), rules.profiles().len());
-                router.policy().replace(rules);
-                tracing::info!(policies, profiles, "policies read again");
-            }
-            Err(error) => tracing::error!("{error}; the policies before it stay in force"),
+/// Everything in a policy folder.
+struct Whole {
+    grants: Policies,
+    blocks: Vec<Block>,
+    rules: Rules,
+    approvals: Approvals,
+}
+
+impl Whole {
+    fn open(places: &Places) -> Result<Self, PolicyError> {
+        let folder = &places.policies;
+        Ok(Self {
+            grants: Policies::open(folder)?,
+            blocks: block::open(folder)?,
+            rules: Rules::open(folder, hardware())?,
+            approvals: Approvals::open(folder)?,
+        })
+    }
+}
+
+/// The grants, where everything else in the folder is sound too.
+pub(crate) fn grants(places: &Places) -> Option<Policies> {
+    Whole::open(places).ok().map(|whole| whole.grants)
+}
+
+/// Reads every policy again and puts blocks, parameter policies and profiles in force, all of them or none:
+/// files that are not sound change nothing, and the log says which and what to do. Grants come in force
+/// where the ledger is followed, because a pin may name its grant; approval rules when they are asked for.
+pub(crate) fn reread(promoter: &Promoter, by: &str) {
+    match Whole::open(&promoter.places) {
+        Ok(Whole { grants, blocks, rules, approvals }) => {
+            let (policies, profiles) = (rules.policies().len(), rules.profiles().len());
+            let (grants, approvals) = (grants.grants().count(), approvals.rules.len());
+            let count = blocks.len();
+            let router = &promoter.router;
+            router.know(router.known().with_blocks(blocks));
+            router.policy().replace(rules);
+            tracing::info!(
+                by,
+                grants,
+                blocks = count,
+                policies,
+                profiles,
+                approvals,
+                "policies read again"
+            );
+        }
+        Err(error) => {
+            let code = error.code();
+            tracing::error!(
+                by,
+                "policies refused ({code}): {error}; the policies before it stay in force"
+            );
+        }
+    }
+}
+
+/// Reads the ledger's reports again: what they contradict is no claim any more.
+pub(crate) fn reread_evidence(promoter: &Promoter, by: &str) {
+    let router = &promoter.router;
+    match Evidence::open(&promoter.places.ledger) {
+        Ok(evidence) => {
+            tracing::info!(by, reports = evidence.len(), "evidence read again");
+            router.know(router.known().with_evidence(evidence));
+        }
+        Err(error) => {
+            let code = error.code();
+            tracing::error!(
+                by,
+                "evidence refused ({code}): {error}; the reports before it stay in force"
+            );
         }
     }
 }

@@ -5,21 +5,25 @@
 //! a [`Turn`] first and keeps it until it is made, so that nobody decides by what is changing. A second
 //! writer, another process, is waited for a while.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use gristmill_api::control::view::Swapped;
 use gristmill_ledger::{
     Changed, Date, Host, HostRefusal, Inspected, Keeper, Kind, LedgerError, Pin, Plan, Revoke,
     Terms, guardrail::Rates,
 };
-use gristmill_policies::Policies;
+use gristmill_policies::{Grant, Policies};
 use gristmill_router::{Role, Rollout, Router, Standing};
 use gristmill_sandbox::{Sandbox, backend::Backend};
 use tokio::runtime::Handle;
 
 use crate::{
     compose::{Composed, Configured, Places},
-    ledger::{Asked, against, fingerprint, inspected, keeper},
+    ledger::{Asked, against, fingerprint, inspected, keeper, release},
+    quarantine::Agreed,
 };
 
 /// What a change of the ledger is made with.
@@ -30,6 +34,10 @@ pub(crate) struct Promoter {
     pub(crate) router: Arc<Router>,
     /// Where guests are run and the traffic is moved.
     pub(crate) runtime: Handle,
+    /// With which grant each generation was bound, by its back-end and number.
+    bound: Mutex<HashMap<(String, u64), Grant>>,
+    /// What the router and the ledger's log have told each other of quarantine.
+    pub(crate) quarantine: Agreed,
     turn: Mutex<()>,
 }
 
@@ -50,7 +58,10 @@ pub(crate) struct Done {
 impl Promoter {
     /// Over the rooms as they are composed; within the runtime in which they serve.
     pub(crate) fn new(places: &Places, composed: Composed) -> Self {
+        let bound = composed.bound.into_iter().map(|(name, number, it)| ((name, number), it));
         Self {
+            bound: Mutex::new(bound.collect()),
+            quarantine: Agreed::default(),
             places: places.clone(),
             sandbox: composed.plugins.sandbox,
             configured: Arc::new(composed.configured),
@@ -72,19 +83,67 @@ impl Promoter {
         names.map(|(name, _)| name.to_owned()).collect()
     }
 
-    /// Whether a back-end has this component already, in this role.
-    fn has(&self, backend: &str, role: Role, digest: &str) -> bool {
+    /// The generation of a back-end in this role, where it is of this component: its number.
+    fn has(&self, backend: &str, role: Role, digest: &str) -> Option<u64> {
         let generations = self.router.generations(backend);
-        generations.iter().any(|one| one.role == role && one.generation.digest == digest)
+        let found =
+            generations.iter().find(|one| one.role == role && one.generation.digest == digest);
+        found.map(|one| one.generation.generation)
+    }
+
+    fn bound(&self) -> MutexGuard<'_, HashMap<(String, u64), Grant>> {
+        self.bound.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a back-end has this component in this role, bound with this grant.
+    fn ready(&self, backend: &str, role: Role, digest: &str, grant: &Grant) -> bool {
+        let number = self.has(backend, role, digest);
+        number.is_some_and(|it| self.bound().get(&(backend.to_owned(), it)) == Some(grant))
     }
 
     /// Whether this component answers for a back-end, or is on trial there.
     pub(crate) fn runs(&self, backend: &str, digest: &str) -> bool {
-        self.has(backend, Role::Current, digest) || self.has(backend, Role::Candidate, digest)
+        [Role::Current, Role::Candidate]
+            .iter()
+            .any(|role| self.has(backend, *role, digest).is_some())
+    }
+
+    /// Whether it does so with this grant.
+    pub(crate) fn runs_with(&self, backend: &str, digest: &str, grant: &Grant) -> bool {
+        [Role::Current, Role::Candidate].iter().all(|role| {
+            self.has(backend, *role, digest).is_none() || self.ready(backend, *role, digest, grant)
+        })
+    }
+
+    /// Whether what answers for a back-end was bound with this grant.
+    pub(crate) fn applies(&self, backend: &str, grant: &Grant) -> bool {
+        let Some(slot) = self.router.backends().slot(backend) else { return true };
+        let number = slot.current().number;
+        self.bound().get(&(backend.to_owned(), number)) == Some(grant)
+    }
+
+    /// Whether a component is on trial for a back-end.
+    pub(crate) fn on_trial(&self, backend: &str) -> bool {
+        self.router.generations(backend).iter().any(|one| one.role == Role::Candidate)
+    }
+
+    /// Notes with which grant a generation was bound, and forgets generations that are gone.
+    fn bind(&self, backend: &str, number: u64, grant: &Grant) {
+        let there = self.router.generations(backend);
+        let mut bound = self.bound();
+        bound.retain(|(name, number), _| {
+            name != backend || there.iter().any(|one| one.generation.generation == *number)
+        });
+        bound.entry((backend.to_owned(), number)).or_insert_with(|| grant.clone());
     }
 }
 
 impl Turn<'_> {
+    /// Whose turn it is.
+    pub(crate) fn promoter(&self) -> &Promoter {
+        self.promoter
+    }
+
     /// Puts this pin in force and moves the traffic to it. One that is in force already and does not
     /// run yet, because it was pinned from outside, is proven again and then runs.
     pub(crate) fn promote(
@@ -131,13 +190,32 @@ impl Turn<'_> {
     ) -> Result<Done, LedgerError> {
         let Promoter { places, .. } = self.promoter;
         let mut keeper = keeper(places)?;
-        let (loaded, swapped) = (Vec::new(), Vec::new());
-        let mut live = Live { promoter: self.promoter, rollout, loaded, swapped };
+        let mut live = Live {
+            promoter: self.promoter,
+            rollout,
+            grant: None,
+            loaded: Vec::new(),
+            anew: Vec::new(),
+            swapped: Vec::new(),
+        };
         let changed = against(places, asked, |terms| work(&mut keeper, terms, &mut live))?;
         if let Some(fault) = &changed.unrecorded {
             tracing::error!(code = fault.code(), %fault, plugin = asked.name, "the change is in force, and its record is not whole");
         }
         Ok(Done { pin: changed.pin, backends: live.swapped })
+    }
+
+    /// Lets components that were in quarantine be put in force again; their digests.
+    pub(crate) fn release(
+        &self,
+        by: &str,
+        what: &str,
+        reason: Option<&str>,
+    ) -> Result<Vec<String>, LedgerError> {
+        let Promoter { places, router, quarantine, .. } = self.promoter;
+        let (released, log) = release(places, what, reason, by)?;
+        quarantine.obey(router, &log);
+        Ok(released)
     }
 
     /// Takes something out of trust; the plugins whose pins that leaves without it.
@@ -167,26 +245,32 @@ impl Turn<'_> {
 struct Live<'a> {
     promoter: &'a Promoter,
     rollout: Rollout,
+    /// The grant of the plugin that is changed, as it was read for this change.
+    grant: Option<Grant>,
     /// Components that are compiled for this change, by the name of their back-end.
     loaded: Vec<(String, Arc<dyn Backend>)>,
+    /// Back-ends that got the same component under another grant: there is no way back to the old one.
+    anew: Vec<String>,
     swapped: Vec<Swapped>,
 }
 
 impl Live<'_> {
     fn swap_one(&mut self, backend: &str, digest: &str) -> Result<u64, HostRefusal> {
-        let router = &self.promoter.router;
-        let swapped = if !self.promoter.has(backend, Role::Current, digest)
-            && self.promoter.has(backend, Role::Previous, digest)
-        {
-            router.rollback(backend)
+        let promoter = self.promoter;
+        let grant = self.grant.clone().ok_or_else(|| format!("{backend} was not compiled"))?;
+        let ready = |role| promoter.ready(backend, role, digest, &grant);
+        let has = |role| promoter.has(backend, role, digest).is_some();
+        let anew = [Role::Current, Role::Candidate].into_iter().any(|it| has(it) && !ready(it));
+        let swapped = if !has(Role::Current) && ready(Role::Previous) {
+            promoter.router.rollback(backend)
         } else {
             let loaded = self.loaded.iter().find(|(name, _)| name == backend);
             let component = match loaded {
                 Some((_, component)) => Arc::clone(component),
                 None => self.running(backend, digest)?,
             };
-            let promoted = router.promote(backend, component, self.rollout.clone());
-            self.promoter.runtime.block_on(promoted)
+            let rollout = Rollout { anew, ..self.rollout.clone() };
+            promoter.runtime.block_on(promoter.router.promote(backend, component, rollout))
         };
         let swapped = swapped
             .map_err(|error| HostRefusal { code: Some(error.code()), reason: error.to_string() })?;
@@ -196,6 +280,10 @@ impl Live<'_> {
             Standing::Unchanged => "unchanged",
         };
         let number = swapped.generation.generation;
+        promoter.bind(backend, number, &grant);
+        if anew {
+            self.anew.push(backend.to_owned());
+        }
         self.swapped.retain(|one| one.backend != backend);
         self.swapped.push(Swapped {
             backend: backend.to_owned(),
@@ -234,6 +322,7 @@ impl Host for Live<'_> {
         let Promoter { places, sandbox, configured, .. } = self.promoter;
         let policies = Policies::open(&places.policies).map_err(|error| error.to_string())?;
         let grant = policies.grant(&pin.name, pin.kind).map_err(|error| error.to_string())?;
+        self.grant = Some(grant.clone());
         let refused = |error: anyhow::Error| HostRefusal::from(format!("{error:#}"));
         match pin.kind {
             Kind::Family => sandbox
@@ -249,9 +338,8 @@ impl Host for Live<'_> {
                 self.loaded.clear();
                 for backend in self.promoter.backends(&pin.name) {
                     // What ran before is kept ready: going back to it compiles nothing.
-                    let there = self.promoter.has(&backend, Role::Current, &digest)
-                        || self.promoter.has(&backend, Role::Previous, &digest);
-                    if !there {
+                    let ready = |role| self.promoter.ready(&backend, role, &digest, grant);
+                    if !ready(Role::Current) && !ready(Role::Previous) {
                         let loaded = configured.bind(sandbox, &backend, component, pin, grant);
                         self.loaded.push((backend, loaded.map_err(refused)?));
                     }
@@ -277,7 +365,11 @@ impl Host for Live<'_> {
                 Ok(number) => generation = generation.or(Some(number)),
                 Err(refusal) => {
                     // All of them or none.
-                    for done in self.swapped.drain(..).filter(|done| done.standing != "unchanged") {
+                    let anew = &self.anew;
+                    let moved = self.swapped.drain(..).filter(|done| {
+                        done.standing != "unchanged" && !anew.contains(&done.backend)
+                    });
+                    for done in moved {
                         if let Err(error) = self.promoter.router.rollback(&done.backend) {
                             tracing::error!(backend = done.backend, %error, "cannot go back");
                         }

@@ -7,18 +7,18 @@ use gristmill_api::{
     ApiConfig, AppState, ServeConfig, app, check_bind,
     keys::{KeyFile, KeyRing},
 };
+use gristmill_ledger::log::Chain;
 use tokio::{
     net::TcpListener,
-    signal::unix::{Signal, SignalKind, signal},
+    signal::unix::{SignalKind, signal},
 };
 
 use crate::{
     compose::{Places, compose, runtime},
     control::HostControl,
-    policy,
     promote::Promoter,
     settings::Settings,
-    watch::watch,
+    watch::{Seen, watch},
 };
 
 /// Serves until SIGINT or SIGTERM, then lets running answers finish.
@@ -37,6 +37,7 @@ pub(crate) fn serve(settings: &Settings, places: &Places) -> Result<()> {
             .with_context(|| format!("cannot listen on {address}"))?;
         let address = listener.local_addr()?;
 
+        let seen = Seen::now(places);
         let composed = compose(settings, places).await?;
         let body_limit = settings.count("server.max_body_mib").unwrap_or(128) << 20;
         let config = ApiConfig {
@@ -54,8 +55,8 @@ pub(crate) fn serve(settings: &Settings, places: &Places) -> Result<()> {
             ServeConfig { drain_timeout: Duration::from_secs(drain), ..ServeConfig::default() };
         let router = Arc::clone(&composed.router);
         let promoter = Arc::new(Promoter::new(places, composed));
-        watch(&promoter)?;
-        tokio::spawn(policy::reread(Arc::clone(&router), places.clone(), hangups()?));
+        promoter.quarantine.obey(&router, &Chain::open(&places.ledger)?);
+        watch(&promoter, seen)?;
         let control = Arc::new(HostControl::new(settings, promoter));
         let app = app(AppState::with_control(config, router, control));
         tracing::info!("listening on http://{address}");
@@ -63,11 +64,6 @@ pub(crate) fn serve(settings: &Settings, places: &Places) -> Result<()> {
         tracing::info!("stopped");
         Ok(())
     })
-}
-
-/// SIGHUP, by which an operator has files read again.
-fn hangups() -> Result<Signal> {
-    Ok(signal(SignalKind::hangup())?)
 }
 
 /// Done at the first signal to stop.
@@ -90,6 +86,8 @@ fn start_logging(settings: &Settings) -> Result<()> {
     let logs = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())
+        // A line that cannot be written is lost; to say so where it could not be written would be a panic.
+        .log_internal_errors(false)
         .with_writer(std::io::stderr);
     match settings.text("log.format") {
         Some("json") => logs.json().init(),

@@ -166,6 +166,9 @@ impl Settings {
                 }
                 continue;
             }
+            if !SETTINGS.iter().any(|setting| setting.section == section) {
+                return Err(unknown(&section));
+            }
             for (key, value) in keys {
                 let path = format!("{section}.{key}");
                 let setting = SETTINGS
@@ -274,6 +277,12 @@ fn unknown(path: &str) -> anyhow::Error {
     }
 }
 
+/// A setting's default, as JSON has it; none where it is unset.
+pub(crate) fn default(setting: &Setting) -> Option<serde_json::Value> {
+    let value = from_toml(setting.default).ok()?;
+    serde_json::to_value(value).ok()
+}
+
 fn from_toml(text: &str) -> Result<Value> {
     let table: toml::Table = format!("value = {text}").parse()?;
     table.into_iter().next().map(|(_, value)| value).context("a default has a value")
@@ -356,7 +365,8 @@ mod tests {
         for (text, nearest) in [
             ("[server]\nlistn = \"x\"", "server.listen"),
             ("[engine]\nthread = 1", "engine.threads"),
-            ("[sever]\nlisten = \"x\"", "server.listen"),
+            ("[sever]\nlisten = \"x\"", "server."),
+            ("[sever]", "server."),
         ] {
             let message = with_file(text).unwrap_err().to_string();
             assert!(message.contains(nearest), "{message}");

@@ -1,17 +1,19 @@
-//! A running host and its ledger keep up with each other.
+//! A running host keeps up with what lies on the disk, and its ledger with the host.
 //!
-//! From the ledger to the host: files that change, or a SIGHUP, have every pin that waits in its place be
-//! proven and put in force, and every configured back-end be swapped to the pin in force, unless that answers
-//! or is on trial there already. What is refused is said in the log and by `/readyz`, and what answers goes
-//! on; it is tried again when a file changes or at the next SIGHUP, not before.
+//! From the disk to the host: files that change, or a SIGHUP, have the policies read again, every pin that
+//! waits in its place be proven and put in force, and every configured back-end be swapped to the pin in
+//! force and to its grant, unless that answers or is on trial there already. What is refused is said in the
+//! log and by `/readyz`, and what answers goes on; it is tried again when a file changes or at the next
+//! SIGHUP, not before.
 //!
-//! From the host to the ledger: where the router went back by itself, because a guardrail broke or a
-//! digest was quarantined, the ledger goes back too, and its log says why.
+//! From the host to the ledger: a digest that the router put in quarantine is so in the ledger's log too
+//! ([`crate::quarantine`]). Where the router went back by itself, because a guardrail broke or for a
+//! quarantine, the ledger goes back too, and its log says why.
 
-use std::{fs, path::Path, sync::Arc, time::SystemTime};
+use std::sync::Arc;
 
 use anyhow::Result;
-use gristmill_ledger::{LedgerError, Status, earlier, in_force, in_place, is_kept};
+use gristmill_ledger::{LedgerError, Pin, Status, earlier, in_force, in_place, is_kept};
 use gristmill_router::{Happened, Rollout, SwapEvent, Why};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -20,13 +22,20 @@ use tokio::{
     time::{Duration, MissedTickBehavior, interval},
 };
 
-use crate::promote::{Done, Promoter};
+use crate::{
+    compose::Places,
+    policy,
+    promote::{Done, Promoter, Turn},
+    quarantine::agree,
+    stamp::Stamp,
+};
 
-/// How often the files are looked at: a few dozen `stat`s.
+/// How often the files are looked at: about a hundred `stat`s.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Starts to keep up, within the runtime that serves, until that ends.
-pub(crate) fn watch(promoter: &Arc<Promoter>) -> Result<()> {
+/// Starts to keep up, within the runtime that serves, until that ends. `seen`: what the files looked like
+/// before the host read them.
+pub(crate) fn watch(promoter: &Arc<Promoter>, seen: Seen) -> Result<()> {
     let (told, mut happened) = mpsc::unbounded_channel();
     promoter.router.watch(Arc::new(told));
     let recorder = Arc::clone(promoter);
@@ -43,68 +52,97 @@ pub(crate) fn watch(promoter: &Arc<Promoter>) -> Result<()> {
     tokio::spawn(async move {
         let mut look = interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut seen = None;
+        // What waits is proven now that the host serves.
+        let mut seen = Seen { pins: None, ..seen };
         loop {
             let by = tokio::select! {
                 _ = look.tick() => "a changed file",
                 signal = hangup.recv() => match signal {
-                    Some(()) => { seen = None; "SIGHUP" }
+                    Some(()) => { seen = Seen::default(); "SIGHUP" }
                     None => return,
                 },
             };
-            let (promoter, before) = (Arc::clone(&follower), seen.take());
-            let work = move || {
-                let folder = &promoter.places.ledger;
-                let look = || (stamp(&folder.join("pins")), stamp(folder));
-                let now = look();
-                if before.as_ref() == Some(&now) {
-                    return now;
-                }
-                follow(&promoter, by);
-                // What following wrote into the log is no change to follow; a pin that changed
-                // meanwhile is one.
-                (now.0, stamp(folder))
-            };
-            match spawn_blocking(work).await {
-                Ok(now) => seen = Some(now),
-                Err(error) => tracing::error!(%error, "the ledger could not be looked at"),
+            let (promoter, before) = (Arc::clone(&follower), std::mem::take(&mut seen));
+            match spawn_blocking(move || keep_up(&promoter, before, by)).await {
+                Ok(now) => seen = now,
+                Err(error) => tracing::error!(%error, "the files could not be looked at"),
             }
         }
     });
     Ok(())
 }
 
-/// What files there are, how long, since when.
-type Stamp = Vec<(String, Option<(u64, SystemTime)>)>;
+/// What the files looked like when they were last followed; none: they are to be followed in any case.
+#[derive(Default)]
+pub(crate) struct Seen {
+    policies: Option<Stamp>,
+    evidence: Option<Stamp>,
+    pins: Option<Stamp>,
+    ledger: Option<Stamp>,
+}
 
-fn stamp(folder: &Path) -> Stamp {
-    let mut stamp = Vec::new();
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let found = entry.metadata().ok().filter(|found| found.is_file());
-        let when = found.and_then(|found| Some((found.len(), found.modified().ok()?)));
-        stamp.push((entry.path().display().to_string(), when));
+impl Seen {
+    pub(crate) fn now(places: &Places) -> Self {
+        let stamp =
+            |folder: &str, below| Some(Stamp::default().with(&places.ledger.join(folder), below));
+        Self {
+            policies: Some(Stamp::default().with(&places.policies, true)),
+            evidence: stamp("evidence", false),
+            pins: stamp("pins", false),
+            ledger: stamp("", false),
+        }
     }
-    stamp.sort();
-    stamp
+}
+
+fn keep_up(promoter: &Promoter, before: Seen, by: &str) -> Seen {
+    let now = Seen::now(&promoter.places);
+    let policies = before.policies != now.policies;
+    if policies {
+        policy::reread(promoter, by);
+    }
+    if before.evidence != now.evidence {
+        policy::reread_evidence(promoter, by);
+    }
+    if !policies && before.pins == now.pins && before.ledger == now.ledger {
+        return now;
+    }
+    let done = follow(promoter, by);
+    // What following wrote into the log is no change to follow; a pin that changed meanwhile is one.
+    let ledger = Seen::now(&promoter.places).ledger;
+    Seen { ledger: ledger.filter(|_| done), ..now }
 }
 
 /// Puts in force what waits in a pin's place, and swaps every configured back-end to the pin in force that
-/// runs something else. A component on trial is left to its trial.
-fn follow(promoter: &Promoter, by: &str) {
+/// runs something else, or runs it with another grant. A component on trial is left to its trial. Whether
+/// nothing is left for when a trial has ended.
+fn follow(promoter: &Promoter, by: &str) -> bool {
     let turn = promoter.turn();
+    if let Err(error) = agree(&turn) {
+        tracing::error!(code = error.code(), %error, by, "quarantine is not in the ledger's log");
+    }
     let folder = &promoter.places.ledger;
     let all = match gristmill_ledger::status(folder) {
         Ok(all) => all,
         Err(error) => {
             tracing::error!(code = error.code(), %error, by, "the ledger is not followed");
-            return;
+            return true;
         }
     };
     // A folder that is no ledger yet is taken as it lies there.
     let kept = is_kept(folder);
-    for Status { name, pin, text, proven, pending, .. } in all {
+    // Unsound policies were told of when they were read; what runs keeps the grants that it has.
+    let grants = policy::grants(&promoter.places).filter(|_| kept);
+    let mut left = false;
+    for status in all {
+        let Status { name, pin, text, proven, pending, quarantined, .. } = status;
         let digest = pin.digest();
-        let runs = promoter.backends(&name).iter().all(|backend| promoter.runs(backend, &digest));
+        let backends = promoter.backends(&name);
+        let runs = backends.iter().all(|backend| promoter.runs(backend, &digest));
+        let grant = grants.as_ref().and_then(|grants| grants.grant(&name, pin.kind).ok());
+        let granted = grant.is_none_or(|grant| {
+            backends.iter().all(|backend| promoter.runs_with(backend, &digest, grant))
+        });
+        let trial = backends.iter().any(|backend| promoter.on_trial(backend));
         let followed = if pending {
             in_place(folder, &name).and_then(|waits| match waits {
                 Some(waits) => {
@@ -112,7 +150,12 @@ fn follow(promoter: &Promoter, by: &str) {
                 }
                 None => Ok(None),
             })
-        } else if !runs || kept && !proven {
+        } else if quarantined && proven {
+            gone_back(&turn, &name, &pin)
+        } else if runs && !granted && trial {
+            left = true;
+            continue;
+        } else if !runs || !granted || kept && !proven {
             turn.promote(by, &pin, &text, Rollout::default()).map(Some)
         } else {
             continue;
@@ -132,11 +175,28 @@ fn follow(promoter: &Promoter, by: &str) {
             }
         }
     }
+    !left
 }
 
-/// Takes the ledger back to where the router went by itself.
+/// Goes back from a pin whose component is in quarantine. Where there is nothing to go back to it serves
+/// on: a fault ends its own request only, and something must answer.
+fn gone_back(turn: &Turn<'_>, name: &str, pin: &Pin) -> Result<Option<Done>, LedgerError> {
+    match turn.rollback("quarantined", name, pin.kind, None) {
+        Err(error) if error.code() == "no-rollback-target" => Ok(None),
+        other => other.map(Some),
+    }
+}
+
+/// Writes into the ledger what the router did by itself.
 fn record(promoter: &Promoter, event: &SwapEvent) {
     let why = match &event.what {
+        Happened::Quarantined { .. } => {
+            if let Err(error) = agree(&promoter.turn()) {
+                let digest = &event.generation.digest;
+                tracing::error!(code = error.code(), %error, digest, "quarantine is in memory alone, and a restart forgets it");
+            }
+            return;
+        }
         Happened::RolledBack { why, .. } | Happened::Withdrawn(why) => why,
         _ => return,
     };

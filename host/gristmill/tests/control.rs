@@ -194,6 +194,12 @@ async fn a_trial_goes_on_while_the_ledgers_files_are_followed() {
     let (status, swap) = serving.ask(&key, "POST", "/v1/ledger/promote", Some(promote));
     assert_eq!((status, &swap["backends"][0]["standing"]), (200, &json!("on-trial")), "{swap}");
 
+    // The grant of what is on trial changes: it waits for the trial's end.
+    let grant = home.path("policies/grants/vllm.toml");
+    let narrow = fs::read_to_string(&grant).unwrap().replace("/v1/completions", "/v1/other");
+    fs::write(home.path("policies/grants/.next"), narrow).unwrap();
+    fs::rename(home.path("policies/grants/.next"), &grant).unwrap();
+
     // Two changes of another plugin, and the second is followed in another look than the first.
     let (place, history) = (home.path("ledger/pins/llama.toml"), home.path("ledger/history/llama"));
     let family = home.path("plugins/gristmill_family_llama.wasm");
@@ -212,6 +218,17 @@ async fn a_trial_goes_on_while_the_ledgers_files_are_followed() {
     let found: Vec<_> = generations.map(|one| (&one["role"], &one["digest"])).collect();
     let (current, candidate) = (json!("current"), json!("candidate"));
     assert_eq!(found, [(&current, &json!(old)), (&candidate, &swap["digest"])]);
+    let problems = || {
+        let (_, ready) = serving.ask(&key, "GET", "/readyz", None);
+        let problems = ready["problems"].as_array().unwrap().clone();
+        problems.into_iter().map(|one| one["code"].clone()).collect::<Vec<_>>()
+    };
+    assert!(problems().contains(&json!("grant-not-applied")), "{:?}", problems());
+    let name = json!({ "name": "vllm" });
+    let (status, swap) = serving.ask(&key, "POST", "/v1/ledger/rollback", Some(name));
+    assert_eq!((status, &swap["backends"][0]["standing"]), (200, &json!("live")), "{swap}");
+    assert_eq!(serving.runs(&key), (old, 3), "the same component, bound anew");
+    assert!(problems().is_empty(), "{:?}", problems());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

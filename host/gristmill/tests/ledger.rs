@@ -12,102 +12,20 @@ mod support;
 
 use std::{
     fs,
-    ops::Deref,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
     thread,
-    time::{Duration, Instant},
 };
 
 use gristmill_fakes::{Fake, Step};
 use gristmill_testing::guests;
 use serde_json::json;
-use support::{Serving, exchange};
-
-/// A machine with an empty ledger, and a grant for what tells its own name.
-struct Home(support::Home);
-
-impl Deref for Home {
-    type Target = support::Home;
-
-    fn deref(&self) -> &support::Home {
-        &self.0
-    }
-}
-
-impl Home {
-    fn new() -> Self {
-        let home = support::Home::empty();
-        let folders = ["plugins", "ledger", "policies"].map(|folder| home.path(folder));
-        let [plugins, ledger, policies] = folders;
-        for folder in [&plugins, &ledger, &policies.join("grants")] {
-            fs::create_dir_all(folder).unwrap();
-        }
-        let imports = "'gristmill:contract/*', 'wasi:cli/*', 'wasi:clocks/*', 'wasi:io/*'";
-        let grant = format!("kind = 'backend'\nimports = [{imports}]\n");
-        fs::write(policies.join("grants/voice.toml"), grant).unwrap();
-        fs::write(policies.join("approvals.toml"), "otherwise = 0\n").unwrap();
-        let cache = home.path("cache");
-        Self(
-            home.set("XDG_CACHE_HOME", cache)
-                .set("GRISTMILL_PATHS_PLUGINS", plugins)
-                .set("GRISTMILL_PATHS_LEDGER", ledger)
-                .set("GRISTMILL_PATHS_POLICIES", policies)
-                .set("GRISTMILL_PLUGINS_BACKEND", "voice")
-                .set("GRISTMILL_PLUGINS_FAMILIES", ""),
-        )
-    }
-
-    /// Proposes a guest as `voice` and puts it in force.
-    fn promote(&self, guest: &str) {
-        self.propose(guest);
-        self.says(&["ledger", "promote", "voice"]);
-    }
-
-    fn propose(&self, guest: &str) {
-        let file = self.path(&format!("{guest}.wasm"));
-        fs::write(&file, guests::guest(guest).unwrap()).unwrap();
-        self.says(&["ledger", "pin", "voice", file.to_str().unwrap()]);
-    }
-}
-
-/// What a component that tells its own name answers.
-fn said(address: &str, prompt: &str) -> Result<String, String> {
-    let body = json!({"model": "teller", "prompt": prompt, "stream": false, "raw": true});
-    let answer = exchange(address, "POST", "/api/generate", "", &body.to_string());
-    match answer.status {
-        200 => Ok(answer.json()["response"].as_str().unwrap().trim().to_owned()),
-        status => Err(format!("{status} {}", answer.body)),
-    }
-}
-
-fn voice(address: &str) -> Result<String, String> {
-    said(address, "1")
-}
-
-/// Looks until it is so.
-fn until(mut found: impl FnMut() -> String, wanted: impl Fn(&str) -> bool) {
-    let begun = Instant::now();
-    loop {
-        let found = found();
-        if wanted(&found) {
-            return;
-        }
-        assert!(begun.elapsed() < Duration::from_secs(60), "{found}");
-    }
-}
-
-/// Asks until this one answers.
-fn answers(serving: &Serving, name: &str) {
-    until(|| voice(&serving.address).unwrap(), |found| found == name);
-}
-
-/// Asks `/readyz` until it is so.
-fn ready(serving: &Serving, wanted: impl Fn(&str) -> bool) {
-    until(|| exchange(&serving.address, "GET", "/readyz", "", "").body, wanted);
-}
+use support::{
+    exchange, text,
+    voice::{Home, answers, ready, said, until, voice},
+};
 
 #[test]
 fn a_promotion_and_a_rollback_move_the_traffic_and_drop_nobody() {
@@ -181,6 +99,27 @@ fn a_changed_file_is_followed_and_a_broken_one_is_not() {
 }
 
 #[test]
+fn a_changed_grant_takes_the_approval_that_the_pin_asks_for() {
+    let home = Home::new();
+    home.promote("teller");
+    let serving = home.serve(&[]);
+    assert_eq!(said(&serving.address, "8").unwrap().matches("teller").count(), 8);
+    let grant = home.path("policies/grants/voice.toml");
+    let approved = fs::read_to_string(&grant).unwrap();
+    fs::write(&grant, format!("{approved}limits.answer-events = 5\n")).unwrap();
+    serving.says("grant-changed");
+    ready(&serving, |found| found.contains("grant-changed") && found.contains("grant-not-applied"));
+    assert_eq!(said(&serving.address, "8").unwrap().matches("teller").count(), 8);
+
+    // The same component, pinned with the grant as it is now.
+    home.promote("teller");
+    // One fault, and the limit is the new one.
+    until(|| format!("{:?}", said(&serving.address, "8")), |found| found.starts_with("Err"));
+    ready(&serving, |found| found.contains("\"problems\":[]"));
+    assert_eq!(said(&serving.address, "1").unwrap(), "teller");
+}
+
+#[test]
 fn what_was_revoked_does_not_start() {
     let home = Home::new();
     home.promote("teller");
@@ -245,11 +184,17 @@ async fn a_component_of_a_registry_is_pinned_as_what_its_tag_was_resolved_to() {
     });
     let manifest = manifest.to_string();
     let resolved = gristmill_ledger::sha256(manifest.as_bytes());
-    let blob = format!("GET /v2/team/voice/blobs/sha256:{sha256}");
+    let blob = format!("/blobs/sha256:{sha256}");
     let registry = Fake::start(move |request| {
+        // "ada:sesame"
+        let login = ("authorization".to_owned(), "Basic YWRhOnNlc2FtZQ==".to_owned());
+        if request.target.starts_with("GET /v2/closed/") && !request.headers.contains(&login) {
+            let ask = b"HTTP/1.1 401 X\r\nwww-authenticate: Basic realm=\"x\"\r\ncontent-length: 0\r\n\r\n";
+            return vec![Step::Send(ask.to_vec())];
+        }
         let body = match request.target.as_str() {
-            "GET /v2/team/voice/manifests/1.0" => manifest.as_bytes(),
-            target if target == blob => &component,
+            target if target.ends_with("/voice/manifests/1.0") => manifest.as_bytes(),
+            target if target.ends_with(&blob) => &component,
             _ => return vec![Step::Send(b"HTTP/1.1 404 X\r\ncontent-length: 0\r\n\r\n".to_vec())],
         };
         let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
@@ -267,6 +212,113 @@ async fn a_component_of_a_registry_is_pinned_as_what_its_tag_was_resolved_to() {
 
     home.refuses(&["ledger", "pin", "voice", &format!("{at}/team/voice:2.0")], "404");
     home.refuses(&["ledger", "pin", "voice", "oci:team/voice"], "expected oci:HOST/REPOSITORY:TAG");
+
+    // With the login that docker has for it.
+    let closed = format!("{at}/closed/voice:1.0");
+    let pin = || {
+        let mut command = home.command(&["ledger", "pin", "voice", &closed]);
+        let done = command.env("DOCKER_CONFIG", home.path("docker")).output().unwrap();
+        (done.status.success(), text(&done.stdout) + &text(&done.stderr))
+    };
+    let (pinned, said) = pin();
+    assert!(!pinned && said.contains("docker/config.json, as `docker login` does"), "{said}");
+    fs::create_dir(home.path("docker")).unwrap();
+    let auths = json!({ at.trim_start_matches("oci:"): { "auth": "YWRhOnNlc2FtZQ==" } });
+    fs::write(home.path("docker/config.json"), json!({ "auths": auths }).to_string()).unwrap();
+    let (pinned, said) = pin();
+    assert!(pinned && said.contains(&format!("{at}/closed/voice@sha256:{resolved}")), "{said}");
+    assert!(!said.contains("YWRhOnNlc2FtZQ") && !said.contains("sesame"), "{said}");
+}
+
+#[test]
+fn a_release_makes_no_ledger_of_a_folder_that_is_none() {
+    let home = Home::new();
+    home.refuses(&["ledger", "release", "voice"], "is no ledger yet");
+    assert!(!home.path("ledger/log.jsonl").exists());
+}
+
+#[test]
+fn quarantine_outlives_the_host_until_somebody_releases_it() {
+    let home = Home::new();
+    home.promote("teller");
+    home.promote("teller_worse");
+    let serving = home.serve(&[]);
+    let digest = gristmill_ledger::sha256(&guests::guest("teller_worse").unwrap());
+    // Nothing was before it since the host started; the ledger knows where to go back to.
+    for _ in 0..5 {
+        assert!(said(&serving.address, "1 trap").is_err());
+    }
+    answers(&serving, "teller");
+    let log = home.says(&["ledger", "log", "voice"]);
+    let line = log.lines().find(|line| line.contains(" quarantine ")).unwrap();
+    assert!(line.contains("5 faults within 600 s") && line.ends_with("[the host]"), "{line}");
+
+    // Killed, not stopped.
+    drop(serving);
+    let key = home.says(&["key", "add", "boss", "--operator"]);
+    let serving = home.serve(&[]);
+    let key = format!("x-api-key: {key}\r\n");
+    let ask = |method: &str, path: &str, body: &str| {
+        let answer = exchange(&serving.address, method, path, &key, body);
+        (answer.status, answer.json())
+    };
+    let (_, ledger) = ask("GET", "/v1/ledger", "");
+    let known = &ledger["status"]["quarantined"][0];
+    assert_eq!(known["digest"], format!("sha256:{digest}"));
+    assert_eq!((&known["name"], &ledger["status"]["sound"]), (&json!("voice"), &json!(true)));
+    let status = home.says(&["ledger", "status"]);
+    assert!(status.contains(&format!("quarantine voice sha256:{digest} since ")), "{status}");
+
+    home.propose("teller_worse");
+    home.refuses(&["ledger", "promote", "voice"], "is in quarantine since");
+    let (status, error) = ask("POST", "/v1/ledger/promote", r#"{"name": "voice"}"#);
+    assert_eq!((status, &error["error"]["code"]), (409, &json!("quarantined")), "{error}");
+    home.refuses(&["ledger", "release", "nobody"], "not in quarantine");
+    let nobody = r#"{"kind": "name", "name": "nobody"}"#;
+    let (status, error) = ask("POST", "/v1/ledger/release", nobody);
+    assert_eq!((status, &error["error"]["code"]), (409, &json!("not-quarantined")), "{error}");
+
+    // The host takes part in what is released beside it: the router is asked in the end.
+    let told = home.says(&["ledger", "release", "voice", "--reason", "seen to"]);
+    assert_eq!(told, format!("released sha256:{digest}"));
+    home.says(&["ledger", "promote", "voice"]);
+    until(|| ask("GET", "/v1/backends", "").1.to_string(), |found| found.contains(&digest));
+    assert!(home.says(&["ledger", "log", "voice"]).contains("release    voice: seen to"));
+    assert_eq!(ask("GET", "/v1/ledger/status", "").1["quarantined"], json!([]));
+}
+
+#[test]
+fn a_host_that_died_between_quarantine_and_the_way_back_goes_back_when_it_starts() {
+    let home = Home::new();
+    home.promote("teller");
+    home.promote("teller_next");
+    let digest = gristmill_ledger::sha256(&guests::guest("teller_next").unwrap());
+    let state = home.path("data/gristmill/ledger-seen.toml");
+    let keeper = || gristmill_ledger::Keeper::open(&home.path("ledger"), Some(&state)).unwrap();
+    let now = gristmill_ledger::Date::now();
+    keeper().quarantine(Some("voice"), &digest, "faults", now, "a test").unwrap();
+    let serving = home.serve(&[]);
+    answers(&serving, "teller");
+    let log = home.says(&["ledger", "log", "voice"]);
+    assert!(log.lines().any(|line| line.contains("rollback") && line.contains("[quarantined]")));
+
+    // What is in force, and all that was before it: it serves on, and readiness tells.
+    let first = gristmill_ledger::sha256(&guests::guest("teller").unwrap());
+    keeper().quarantine(Some("voice"), &first, "faults", now, "a test").unwrap();
+    ready(&serving, |found| found.contains("\"quarantined\""));
+    assert_eq!(voice(&serving.address), Ok("teller".to_owned()));
+    drop(serving);
+    assert_eq!(voice(&home.serve(&[]).address), Ok("teller".to_owned()));
+
+    // Released over HTTP, by a digest.
+    let key = home.says(&["key", "add", "boss", "--operator"]);
+    let serving = home.serve(&[]);
+    let body = json!({ "kind": "digest", "digest": format!("sha256:{digest}") }).to_string();
+    let key = format!("x-api-key: {key}\r\n");
+    let answer = exchange(&serving.address, "POST", "/v1/ledger/release", &key, &body);
+    assert_eq!(answer.json(), json!({ "digests": [format!("sha256:{digest}")] }));
+    let status = home.says(&["ledger", "status"]);
+    assert!(!status.contains(&digest) && status.contains(&first), "{status}");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! instead, and the claims of a model as they stand after the evidence. Nothing is ever substituted
 //! that the block does not name as tested.
 //!
-//! Bounds: nothing is kept per request; blocks and evidence are read once, when the host starts.
+//! Bounds: nothing is kept per request; blocks and evidence are as they were last read.
 
 use std::sync::Arc;
 
@@ -36,6 +36,19 @@ impl Known {
             tracing::warn!(block = block.id, expired = %block.expires, "an expired block is not applied");
         }
         Self { blocks, hardware, evidence: Arc::new(evidence) }
+    }
+
+    /// The same evidence with these blocks.
+    #[must_use]
+    pub fn with_blocks(&self, blocks: Vec<Block>) -> Self {
+        let known = Self::new(blocks, self.hardware.clone(), Evidence::default());
+        Self { evidence: Arc::clone(&self.evidence), ..known }
+    }
+
+    /// The same blocks with this evidence.
+    #[must_use]
+    pub fn with_evidence(&self, evidence: Evidence) -> Self {
+        Self { evidence: Arc::new(evidence), ..self.clone() }
     }
 
     /// Whether anything at all is known against back-ends of this kind or this component, so that

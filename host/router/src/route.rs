@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use gristmill_core::{Code, Error, Result, capability::ModelInfo};
 
 use crate::{
@@ -46,7 +47,7 @@ pub struct Router {
     models: Arc<dyn Models>,
     residency: Arc<dyn Residency>,
     keeper: Keeper,
-    known: Known,
+    known: ArcSwap<Known>,
     pub(crate) policy: Policy,
 }
 
@@ -60,14 +61,26 @@ impl Router {
     ) -> Self {
         let keeper = Keeper::new(Arc::clone(&residency), config.keep);
         let backends = Arc::new(Backends::new(config.strikes));
-        let (known, policy) = (Known::default(), Policy::default());
+        let (known, policy) = (ArcSwap::default(), Policy::default());
         Self { backends, models, residency, keeper, known, policy }
     }
 
     /// The same router, which keeps to these blocks and this evidence.
     #[must_use]
     pub fn with_known(self, known: Known) -> Self {
-        Self { known, ..self }
+        self.know(known);
+        self
+    }
+
+    /// The blocks and the evidence that are kept to now.
+    #[must_use]
+    pub fn known(&self) -> Arc<Known> {
+        self.known.load_full()
+    }
+
+    /// Puts other blocks and evidence in their place, for every request that comes.
+    pub fn know(&self, known: Known) {
+        self.known.store(Arc::new(known));
     }
 
     /// The live back-ends.

@@ -33,12 +33,20 @@ pub struct Rollout {
     pub guard: Guardrail,
     /// How long answers that run on the replaced generation may go on.
     pub drain: Duration,
+    /// Whether the component comes in although it is there already: it was bound anew, to another server
+    /// or under another grant. What it takes the place of is not kept to go back to.
+    pub anew: bool,
 }
 
 impl Default for Rollout {
     /// Full traffic at once, watched for ten minutes, five minutes for answers under way.
     fn default() -> Self {
-        Self { trial: Trial::None, guard: Guardrail::default(), drain: Duration::from_secs(300) }
+        Self {
+            trial: Trial::None,
+            guard: Guardrail::default(),
+            drain: Duration::from_secs(300),
+            anew: false,
+        }
     }
 }
 

@@ -164,6 +164,23 @@ async fn outcome(router: &Router, request: Request) -> Result<String> {
 const NO_TOOLS: &str = "backend = \"ollama\"\ncapability = \"tools.calling\"\n";
 
 #[tokio::test]
+async fn blocks_and_evidence_are_replaced_while_requests_come_each_for_itself() {
+    let ollama = Server::new("ollama", Some(WEIGHTS));
+    let router = router(knows(Vec::new()), &[ollama]).await;
+    assert_eq!(outcome(&router, tools()).await.unwrap(), "ollama");
+    router.know(router.known().with_blocks(vec![block("lost-ids", NO_TOOLS)]));
+    assert_eq!(outcome(&router, tools()).await.unwrap_err().detail("block"), Some("lost-ids"));
+    assert!(embed(&router).await.is_ok());
+    let evidence = Evidence::of(vec![report("sha256:ollama", "embeddings", Outcome::Failed)]);
+    router.know(router.known().with_evidence(evidence));
+    assert_eq!(embed(&router).await.unwrap_err().code, Code::Unsupported);
+    assert_eq!(outcome(&router, tools()).await.unwrap_err().code, Code::Blocked, "still");
+    router.know(router.known().with_blocks(Vec::new()));
+    assert_eq!(outcome(&router, tools()).await.unwrap(), "ollama");
+    assert_eq!(embed(&router).await.unwrap_err().code, Code::Unsupported, "still");
+}
+
+#[tokio::test]
 async fn a_block_refuses_what_it_names_by_its_name() {
     let ollama = Server::new("ollama", Some(WEIGHTS));
     let vllm = Server::new("vllm", Some(WEIGHTS));

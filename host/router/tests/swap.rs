@@ -148,6 +148,31 @@ async fn a_request_that_waits_through_a_swap_is_answered_by_what_answers_then() 
 }
 
 #[tokio::test]
+async fn what_is_bound_anew_takes_the_place_of_the_same_component_and_leaves_no_way_back() {
+    let mut bench = Bench::new().await;
+    bench.router.promote(NAME, bench.component(NEXT), Rollout::default()).await.unwrap();
+    let mut old = bench.begin("a", "2").await.unwrap();
+    bench.told();
+    let anew = || Rollout { anew: true, ..Rollout::default() };
+    let same = bench.router.promote(NAME, bench.component(NEXT), Rollout::default()).await;
+    assert_eq!(same.unwrap().standing, Standing::Unchanged);
+    let swapped = bench.router.promote(NAME, bench.component(NEXT), anew()).await.unwrap();
+    assert_eq!((swapped.standing, swapped.generation.generation), (Standing::Live, 3));
+    assert_eq!(bench.roles(), [(3, Role::Current), (2, Role::Leaving)]);
+    assert_eq!(bench.router.rollback(NAME), Err(SwapError::NoPrevious(NAME.into())));
+    assert_eq!(bench.ask("b", "1").await.unwrap(), (3, "teller-next ".into()));
+    assert_eq!(rest(&mut old).await.unwrap(), "teller-next teller-next ");
+    assert_eq!(bench.told(), ["3 installed", "3 promoted", "2 drained"]);
+
+    // A trial of the same component ends: what is on trial was bound otherwise.
+    let canary = after(Trial::Canary { share: 0.5, window: 100 });
+    bench.router.promote(NAME, bench.component(FIRST), canary).await.unwrap();
+    let swapped = bench.router.promote(NAME, bench.component(FIRST), anew()).await.unwrap();
+    assert_eq!((swapped.standing, swapped.generation.generation), (Standing::Live, 5));
+    assert_eq!(bench.roles(), [(5, Role::Current)]);
+}
+
+#[tokio::test]
 async fn what_the_new_generation_does_not_serve_the_old_one_answers_to_whoever_waited() {
     let one = Limits { active: 1, queued: 8 };
     let bench = Bench::with(RouterConfig::default(), one).await;

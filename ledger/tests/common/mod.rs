@@ -112,11 +112,16 @@ impl Host for Told {
 
     fn reached(&mut self, step: Step) {
         if self.dies == Some(step) {
-            let id = std::process::id().to_string();
-            std::process::Command::new("kill").args(["-9", &id]).status().unwrap();
-            unreachable!("killed");
+            die();
         }
     }
+}
+
+/// As `kill -9` of this process.
+pub fn die() -> ! {
+    let id = std::process::id().to_string();
+    std::process::Command::new("kill").args(["-9", &id]).status().unwrap();
+    unreachable!("killed");
 }
 
 pub fn inspected() -> Inspected {

@@ -20,8 +20,8 @@ use gristmill_core::{Code, Error};
 
 use crate::error::Failure;
 use view::{
-    HostFacts, LedgerStatus, LogPage, LogQuery, PluginPin, Policy, Problem, Promote, Revoke,
-    Revoked, Rollback, Swap, UpstreamEntry, Verified,
+    HostFacts, LedgerStatus, LogPage, LogQuery, PluginPin, Policy, Problem, Promote, Release,
+    Released, Revoke, Revoked, Rollback, Swap, UpstreamEntry, Verified,
 };
 
 pub use routes::routes;
@@ -138,6 +138,12 @@ pub trait Control: Send + Sync {
     /// # Errors
     /// When the ledger cannot be written.
     async fn revoke(&self, by: &str, what: Revoke) -> Result<Revoked, Refused>;
+
+    /// Lets components that are in quarantine be put in force again.
+    ///
+    /// # Errors
+    /// When none is, or the ledger cannot be written.
+    async fn release(&self, by: &str, what: Release) -> Result<Released, Refused>;
 }
 
 /// A host without a ledger: nothing to show, nothing to change.
@@ -191,6 +197,10 @@ impl Control for NoControl {
     }
 
     async fn revoke(&self, _: &str, _: Revoke) -> Result<Revoked, Refused> {
+        no_ledger()
+    }
+
+    async fn release(&self, _: &str, _: Release) -> Result<Released, Refused> {
         no_ledger()
     }
 }

@@ -24,8 +24,8 @@ use super::{
     view::{
         BackendView, Backends, Capabilities, Cause, ClaimView, LedgerStatus, LedgerView,
         LoadedModel, LogPage, LogQuery, ModelClaims, ModelsFrom, Nothing, OneModel, PluginView,
-        Plugins, Policies, Promote, Revoke, Revoked, Rollback, Route, RouteQuestion, Runtime,
-        Server, Swap, Unreachable, Upstreams, Verified, Verify,
+        Plugins, Policies, Promote, Release, Released, Revoke, Revoked, Rollback, Route,
+        RouteQuestion, Runtime, Server, Swap, Unreachable, Upstreams, Verified, Verify,
     },
 };
 use crate::{
@@ -58,6 +58,7 @@ pub fn routes() -> Vec<Endpoint> {
         post("/v1/ledger/promote", "Makes what is pinned what runs", promote),
         post("/v1/ledger/rollback", "Goes back to what ran before", rollback),
         post("/v1/ledger/revoke", "Takes a component or a signer out of trust", revoke),
+        post("/v1/ledger/release", "Takes components out of quarantine", release),
         Endpoint::get("/v1/openapi.json", "This document", document)
             .access(Access::Key)
             .query::<Nothing>()
@@ -290,6 +291,10 @@ async fn rollback(state: AppState, account: Arc<Account>, what: Rollback) -> Ans
 
 async fn revoke(state: AppState, account: Arc<Account>, what: Revoke) -> Answer<Revoked> {
     Ok(state.control.revoke(&by(&account)?, what).await?)
+}
+
+async fn release(state: AppState, account: Arc<Account>, what: Release) -> Answer<Released> {
+    Ok(state.control.release(&by(&account)?, what).await?)
 }
 
 /// The name of the operator's key.

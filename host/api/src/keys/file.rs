@@ -9,6 +9,7 @@ use std::{
 };
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -22,25 +23,31 @@ pub const MOST_BYTES: u64 = 1 << 20;
 const MOST_CONCURRENT: u32 = 65_536;
 
 /// One key's entry.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Key")]
 pub struct Entry {
     /// What it is called. A name is not used again, not even after it was revoked: a log never means
     /// two keys by it.
+    #[schemars(extend("pattern" = "^[A-Za-z0-9_.@-]{1,64}$"))]
     pub name: String,
     /// SHA-256 of the key's text: 64 lower-case hexadecimal digits.
+    #[schemars(extend("pattern" = "^[0-9a-f]{64}$"))]
     pub sha256: String,
     /// Whether it reaches everything.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub operator: bool,
     /// The models it reaches; absent: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("minItems" = 1))]
     pub models: Option<Vec<String>>,
     /// Requests per second. As many may come at once, and one at least.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("exclusiveMinimum" = 0))]
     pub rate: Option<f64>,
     /// Requests at the same time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = MOST_CONCURRENT))]
     pub concurrent: Option<u32>,
     /// When it was made.
     pub created: String,
@@ -49,11 +56,19 @@ pub struct Entry {
     pub revoked: Option<String>,
 }
 
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "keys of who may come in over HTTP")]
 struct Document {
+    /// The keys.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     key: Vec<Entry>,
+}
+
+/// The JSON Schema of the file.
+#[must_use]
+pub fn schema() -> serde_json::Value {
+    schemars::schema_for!(Document).to_value()
 }
 
 /// What a new key shall be.

@@ -9,6 +9,8 @@
     reason = "shared by test files, each of which uses a part; tests may fail loudly"
 )]
 
+pub mod voice;
+
 use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
@@ -96,7 +98,11 @@ impl Home {
 
     /// `gristmill serve` with these flags.
     pub fn serve(&self, flags: &[&str]) -> Serving {
-        let mut command = self.command(&["serve", "--server-listen", "127.0.0.1:0"]);
+        Self::serves(self.command(&["serve", "--server-listen", "127.0.0.1:0"]), flags)
+    }
+
+    /// The same of a command that was made for it.
+    pub fn serves(mut command: Command, flags: &[&str]) -> Serving {
         let mut child = command.args(flags).stderr(Stdio::piped()).spawn().unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap());
         let mut said = String::new();

@@ -110,7 +110,8 @@ impl Backends {
 
     /// Puts a component in the place of what answers under `name`, after its trial if it has one.
     /// What runs goes on. Asking for what answers already changes nothing but ends a trial of
-    /// something else; asking for what is on trial without a trial promotes it at once.
+    /// something else; asking for what is on trial without a trial promotes it at once. What comes
+    /// [`Rollout::anew`] is never there already.
     ///
     /// # Errors
     /// [`SwapError`]; nothing has changed.
@@ -293,6 +294,9 @@ impl Backends {
 
     /// What a promotion of something that is there already does.
     fn already(&self, slot: &Slot, digest: &str, rollout: &Rollout) -> Option<Swapped> {
+        if rollout.anew {
+            return None;
+        }
         let lineup = slot.lineup();
         let swapped = |generation: &Generation, standing, replaced| {
             let backend = slot.name.clone();
@@ -319,9 +323,14 @@ impl Backends {
         let old = slot.lineup.load_full();
         let now = tokio::time::Instant::now();
         generation.promoted.store(Some(Arc::new(now)));
+        // What was bound otherwise must not come back by a guardrail.
+        let kept = (!generation.rollout.anew).then(|| Arc::clone(&old.current));
+        if kept.is_none() {
+            slot.leaves(&old.current);
+        }
         slot.lineup.store(Arc::new(Lineup {
             current: Arc::clone(&generation),
-            previous: Some(Arc::clone(&old.current)),
+            previous: kept,
             candidate: None,
         }));
         if let Some(gone) = &old.previous {

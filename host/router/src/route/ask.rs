@@ -234,7 +234,7 @@ impl Router {
     ) -> Result<()> {
         check(plan)?;
         match self.hit(&plan.generation, &plan.info, needs).await {
-            Some(block) => Err(blocks::refusal(block, &plan.slot.name, &plan.info.id)),
+            Some(block) => Err(blocks::refusal(&block, &plan.slot.name, &plan.info.id)),
             None => Ok(()),
         }
     }

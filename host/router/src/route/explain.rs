@@ -189,9 +189,8 @@ impl Router {
         }
         let words = capabilities(request);
         let block = self.hit(&generation, &plan.info, &words).await;
-        let refusal = block.map(|block| blocks::refusal(block, &slot.name, &plan.info.id));
-        let detail = block.map(|block| block.id.clone()).unwrap_or_default();
-        say("unblocked", refusal, detail);
+        let refusal = block.as_ref().map(|it| blocks::refusal(it, &slot.name, &plan.info.id));
+        say("unblocked", refusal, block.map(|block| block.id).unwrap_or_default());
         say("has-room", room(slot, &plan).err(), String::new());
         considered.conditions.push(match (may, &earlier) {
             (false, _) => Condition::new("named", false, "the name asks for another back-end"),

@@ -39,7 +39,7 @@ impl Router {
         let Some(block) = self.hit(&plan.generation, &plan.info, needs).await else {
             return Ok(None);
         };
-        let refusal = || blocks::refusal(block, &plan.slot.name, &plan.info.id);
+        let refusal = || blocks::refusal(&block, &plan.slot.name, &plan.info.id);
         let alternative = block.alternative.as_ref().filter(|_| !plan.alone);
         let name = alternative.ok_or_else(refusal)?;
         let other = self.alternative(name, plan).await.ok_or_else(refusal)?;
@@ -64,17 +64,18 @@ impl Router {
         generation: &Generation,
         info: &ModelInfo,
         needs: &[&str],
-    ) -> Option<&Block> {
-        if !self.known.concerns(&generation.descriptor.kind, &generation.digest) {
+    ) -> Option<Block> {
+        let known = self.known();
+        if !known.concerns(&generation.descriptor.kind, &generation.digest) {
             return None;
         }
         let server = generation.server_version().await;
-        self.known.hit(&generation.descriptor, server.as_deref(), info, needs)
+        known.hit(&generation.descriptor, server.as_deref(), info, needs).cloned()
     }
 
     /// The plan, less what probes contradict.
     pub(super) async fn less(&self, plan: Plan) -> Plan {
-        if !self.known.concerns(&plan.generation.descriptor.kind, &plan.generation.digest) {
+        if !self.known().concerns(&plan.generation.descriptor.kind, &plan.generation.digest) {
             return plan;
         }
         let info = Arc::unwrap_or_clone(plan.info);
@@ -84,11 +85,12 @@ impl Router {
 
     /// The model's claims, less what probes contradict.
     pub(super) async fn judged(&self, generation: &Generation, info: ModelInfo) -> ModelInfo {
-        if !self.known.concerns(&generation.descriptor.kind, &generation.digest) {
+        let known = self.known();
+        if !known.concerns(&generation.descriptor.kind, &generation.digest) {
             return info;
         }
         let server = generation.server_version().await;
         let Generation { digest, descriptor, .. } = generation;
-        self.known.judged(digest, descriptor, server.as_deref(), info)
+        known.judged(digest, descriptor, server.as_deref(), info)
     }
 }

@@ -74,12 +74,27 @@ pub struct LedgerStatus {
     pub pins: usize,
     /// Names whose pin in place waits to be proven.
     pub pending: Vec<String>,
+    /// Components that are not put in force until they are released.
+    pub quarantined: Vec<InQuarantine>,
     /// How many entries its log has.
     pub log_entries: u64,
     /// Hash of the log's last entry.
     pub log_head: Option<String>,
     /// What is wrong with it.
     pub problems: Vec<Problem>,
+}
+
+/// A component that had too many faults.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct InQuarantine {
+    /// `sha256:…` of it.
+    pub digest: String,
+    /// The plugin that it was; its digest where none was known.
+    pub name: String,
+    /// What happened.
+    pub reason: String,
+    /// Since when.
+    pub since: String,
 }
 
 /// Which part of the log.
@@ -174,6 +189,9 @@ pub enum Trial {
 pub struct Rollback {
     /// The plugin's name.
     pub name: String,
+    /// The sequence to go back to; absent: the one that the pin in force names, else the one before it.
+    #[serde(default)]
+    pub to: Option<u64>,
 }
 
 /// What a promotion or a rollback did.
@@ -226,4 +244,33 @@ pub struct Revoked {
     /// Plugins whose pins are no longer valid. What runs of them goes on running until it is rolled
     /// back or another pin is promoted.
     pub pins: Vec<String>,
+}
+
+/// Let components that are in quarantine be put in force again.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, tag = "kind", rename_all = "kebab-case")]
+pub enum Release {
+    /// One component.
+    Digest {
+        /// `sha256:…` of it.
+        digest: String,
+        /// Why, for the log.
+        #[serde(default)]
+        reason: Option<String>,
+    },
+    /// Every component that a pin of this name is of.
+    Name {
+        /// The plugin's name.
+        name: String,
+        /// Why, for the log.
+        #[serde(default)]
+        reason: Option<String>,
+    },
+}
+
+/// What was released.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Released {
+    /// `sha256:…` of each component.
+    pub digests: Vec<String>,
 }
