@@ -20,7 +20,7 @@ use gristmill_core::{
     program::{Dialect, Span, ToolFormat},
 };
 
-pub(crate) use calls::HARMONY;
+pub(crate) use calls::{HARMONY, Kinds, deepseek, glm, letter, shape, tagged};
 pub use calls::{Calls, Offer};
 pub use stops::Stops;
 pub use utf8::Utf8;
@@ -78,7 +78,10 @@ impl Reading {
         let tools = dialect.tools.iter().flat_map(|tools| [&tools.open, &tools.close]);
         let text = text.trim();
         let named = !text.is_empty() && spans.chain(tools).any(|mark| mark.contains(text));
-        named || (Self::on_channels(dialect) && channels::marks(text))
+        let spelling = dialect.tools.as_ref().map_or("", |tools| tools.shape.as_str());
+        named
+            || shape::inner(spelling, text)
+            || (Self::on_channels(dialect) && channels::marks(text))
     }
 
     /// Whether the family's answers are messages on channels.

@@ -109,3 +109,21 @@ fn the_old_form_is_refused_by_name() {
         error.message
     );
 }
+
+#[test]
+fn the_template_says_how_it_speaks() {
+    let mark = "<｜tool▁calls▁begin｜>";
+    for (template, word) in [
+        (format!("<think></think>{mark}function<｜tool▁sep｜>{{{{ name }}}}\n```json\n"), "function"),
+        (format!("<think></think>{mark}{{{{ name }}}}<｜tool▁sep｜>"), ""),
+    ] {
+        let model = deepseek(&LATENT).with("tokenizer.chat_template", template.as_str());
+        let dialect = DeepSeek::speak(&model).unwrap();
+        assert!(dialect.reasoning.is_some());
+        let tools = dialect.tools.unwrap();
+        assert_eq!((&*tools.shape, &*tools.name_key), ("deepseek", word));
+        assert_eq!((&*tools.open, &*tools.close), (mark, "<｜tool▁calls▁end｜>"));
+    }
+    let plain = DeepSeek::speak(&deepseek(&LATENT)).unwrap();
+    assert!(plain.tools.is_none() && plain.reasoning.is_none());
+}
