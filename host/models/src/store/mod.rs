@@ -16,6 +16,7 @@ mod http;
 mod hub;
 mod import;
 mod layout;
+mod listing;
 mod manifest;
 mod name;
 mod packages;
@@ -44,6 +45,7 @@ pub use self::{
 };
 use self::{
     layout::{Layout, blob, part_name, split},
+    listing::{Listing, Marks},
     manifest::{MAX_BYTES, Manifest, now, time},
     progress::Reporter,
 };
@@ -55,6 +57,7 @@ use self::{
 pub struct Store {
     layout: Layout,
     sources: Sources,
+    listing: Listing,
 }
 
 /// A model in the store.
@@ -98,7 +101,8 @@ impl Store {
     /// # Errors
     /// When the folder can be neither opened nor created.
     pub fn open_with(folder: impl AsRef<Path>, sources: Sources) -> Result<Self> {
-        Ok(Self { layout: Layout::open(folder.as_ref())?, sources })
+        let layout = Layout::open(folder.as_ref())?;
+        Ok(Self { layout, sources, listing: Listing::default() })
     }
 
     /// Where the store is.
@@ -108,12 +112,17 @@ impl Store {
     }
 
     /// Every model with all its names, by canonical name in order. A damaged manifest is logged and left out;
-    /// [`Store::locate`] says what is wrong with it.
+    /// [`Store::locate`] says what is wrong with it. What was read is kept, and read again when the
+    /// folder of names has changed, by whomever.
     ///
     /// # Errors
     /// When the folder cannot be read.
     pub fn list(&self) -> Result<Vec<Located>> {
-        let manifests = self.readable()?;
+        self.listing.get(&self.layout, |marks| self.read_list(marks))
+    }
+
+    fn read_list(&self, marks: &mut Marks) -> Result<Vec<Located>> {
+        let manifests = self.readable_marked(marks)?;
         let mut out: Vec<Located> = manifests
             .iter()
             .map(|(_, manifest)| (manifest, self.located(manifest, &manifests)))
@@ -256,14 +265,19 @@ impl Store {
 
     /// Every manifest, or why it cannot be read.
     fn manifests(&self) -> Result<Vec<Result<(Name, Manifest)>>> {
+        self.manifests_marked(&mut Marks::default())
+    }
+
+    fn manifests_marked(&self, marks: &mut Marks) -> Result<Vec<Result<(Name, Manifest)>>> {
         let mut out = Vec::new();
         let root = Path::new("manifests");
-        for namespace in self.layout.entries(root)? {
+        for namespace in self.noted(root, marks)? {
             let namespace = root.join(namespace);
-            for model in self.layout.entries(&namespace)? {
+            for model in self.noted(&namespace, marks)? {
                 let model = namespace.join(model);
-                for tag in self.layout.entries(&model)? {
+                for tag in self.noted(&model, marks)? {
                     let path = model.join(tag);
+                    marks.note(&self.layout, path.clone());
                     let one = self.load(&path).and_then(|manifest| {
                         // Gone since the folder was listed.
                         let Some(manifest) = manifest else { return Ok(None) };
@@ -276,9 +290,18 @@ impl Store {
         Ok(out)
     }
 
+    fn noted(&self, folder: &Path, marks: &mut Marks) -> Result<Vec<String>> {
+        marks.note(&self.layout, folder.to_owned());
+        self.layout.entries(folder)
+    }
+
     fn readable(&self) -> Result<Vec<(Name, Manifest)>> {
+        self.readable_marked(&mut Marks::default())
+    }
+
+    fn readable_marked(&self, marks: &mut Marks) -> Result<Vec<(Name, Manifest)>> {
         let (mut good, mut bad) = (Vec::new(), Vec::new());
-        for one in self.manifests()? {
+        for one in self.manifests_marked(marks)? {
             match one {
                 Ok(one) => good.push(one),
                 Err(error) => bad.push(error),

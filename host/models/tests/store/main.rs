@@ -13,6 +13,7 @@ mod download;
 mod files;
 mod fixture;
 mod hub;
+mod listing;
 mod names;
 mod packages;
 mod pypi;

@@ -1,5 +1,7 @@
 //! What a schema says of strings, as a set of texts: for values that are written without quotes.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value};
 
 use super::lark::{ANY, spelled};
@@ -12,20 +14,34 @@ const NESTED: usize = 64;
 pub(super) enum Set {
     None,
     All,
+    /// These.
+    Words(BTreeSet<String>),
     /// As an expression of terminals.
     Some(String),
 }
 
 impl Set {
-    pub(super) fn one(text: &str) -> Self {
-        Self::Some(spelled(text))
+    pub(super) fn words<'a>(words: impl IntoIterator<Item = &'a str>) -> Self {
+        let words: BTreeSet<String> = words.into_iter().map(str::to_owned).collect();
+        if words.is_empty() { Self::None } else { Self::Words(words) }
+    }
+
+    /// The same without these.
+    pub(super) fn without(self, words: &[&str]) -> Self {
+        match self {
+            Self::Words(all) => {
+                Self::words(all.iter().map(String::as_str).filter(|word| !words.contains(word)))
+            }
+            set => set.and(Self::words(words.iter().copied()).not()),
+        }
     }
 
     pub(super) fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::None, _) | (_, Self::None) => Self::None,
             (Self::All, set) | (set, Self::All) => set,
-            (Self::Some(a), Self::Some(b)) => Self::Some(format!("({a} & {b})")),
+            (Self::Words(a), Self::Words(b)) => Self::words(a.intersection(&b).map(String::as_str)),
+            (a, b) => Self::Some(format!("({} & {})", a.terminal(), b.terminal())),
         }
     }
 
@@ -33,7 +49,8 @@ impl Set {
         match (self, other) {
             (Self::All, _) | (_, Self::All) => Self::All,
             (Self::None, set) | (set, Self::None) => set,
-            (Self::Some(a), Self::Some(b)) => Self::Some(format!("({a} | {b})")),
+            (Self::Words(a), Self::Words(b)) => Self::words(a.union(&b).map(String::as_str)),
+            (a, b) => Self::Some(format!("({} | {})", a.terminal(), b.terminal())),
         }
     }
 
@@ -41,15 +58,27 @@ impl Set {
         match self {
             Self::None => Self::All,
             Self::All => Self::None,
-            Self::Some(a) => Self::Some(format!("~({a})")),
+            set => Self::Some(format!("~({})", set.terminal())),
+        }
+    }
+
+    fn terminal(&self) -> String {
+        match self {
+            Self::None => format!("~({ANY})"),
+            Self::All => ANY.to_owned(),
+            Self::Words(words) => {
+                let words: Vec<String> = words.iter().map(|word| spelled(word)).collect();
+                format!("({})", words.join(" | "))
+            }
+            Self::Some(expression) => expression.clone(),
         }
     }
 
     /// As an expression of valid text; none for no text.
-    pub(super) fn expression(self) -> Option<String> {
+    pub(super) fn expression(&self) -> Option<String> {
         match self {
             Self::None => None,
-            Self::All => Some(ANY.to_owned()),
+            Self::All | Self::Words(_) => Some(self.terminal()),
             Self::Some(expression) => Some(format!("({ANY} & {expression})")),
         }
     }
@@ -80,11 +109,10 @@ fn within(
     };
     let mut set = Set::All;
     if let Some(value) = object.get("const") {
-        set = set.and(value.as_str().map_or(Set::None, Set::one));
+        set = set.and(Set::words(value.as_str()));
     }
     if let Some(values) = object.get("enum").and_then(Value::as_array) {
-        let texts = values.iter().filter_map(Value::as_str);
-        set = set.and(texts.fold(Set::None, |all, text| all.or(Set::one(text))));
+        set = set.and(Set::words(values.iter().filter_map(Value::as_str)));
     }
     let bound = |key: &str| object.get(key).and_then(Value::as_u64);
     let (least, most) = (bound("minLength").unwrap_or(0), bound("maxLength"));
@@ -146,6 +174,34 @@ fn nullable(schema: &Value, definitions: &Map<String, Value>, depth: usize) -> b
         && all("anyOf").is_none_or(|schemas| each(schemas) > 0)
         && all("oneOf").is_none_or(|schemas| each(schemas) == 1)
         && target.is_none_or(|target| nullable(target, definitions, depth))
+}
+
+/// Whether a rewritten schema itself says that values have one of these types.
+pub(super) fn typed(schema: &Value, definitions: &Map<String, Value>, names: &[&str]) -> bool {
+    says(schema, definitions, names, NESTED)
+}
+
+fn says(schema: &Value, definitions: &Map<String, Value>, names: &[&str], depth: usize) -> bool {
+    let (Some(depth), Value::Object(object)) = (depth.checked_sub(1), schema) else {
+        return false;
+    };
+    let named = |kind: &Value| {
+        let name = kind.as_str().unwrap_or_default();
+        names.contains(&name) || (name == "integer" && names.contains(&"number"))
+    };
+    let each = |schema: &Value| says(schema, definitions, names, depth);
+    let all = |key: &str| object.get(key).and_then(Value::as_array).filter(|all| !all.is_empty());
+    match object.get("type") {
+        Some(Value::Array(kinds)) => return kinds.iter().all(named),
+        Some(kind) => return named(kind),
+        None => {}
+    }
+    if let Some(name) = object.get("$ref").and_then(Value::as_str) {
+        let target = definitions.get(name.strip_prefix("#/$defs/").unwrap_or_default());
+        return target.is_some_and(each);
+    }
+    ["anyOf", "oneOf"].iter().any(|key| all(key).is_some_and(|all| all.iter().all(each)))
+        || all("allOf").is_some_and(|all| all.iter().any(each))
 }
 
 /// Whether `type` lets a value be of this type.
@@ -224,7 +280,7 @@ mod tests {
     fn types_and_constants_decide_what_is_left_of_strings() {
         let definitions = json!({ "word": { "type": "string" } });
         let definitions = definitions.as_object().unwrap();
-        let one = |text: &str| Set::one(text);
+        let one = |text: &str| Set::words([text]);
         for (schema, set, nulls) in [
             (json!(true), Set::All, true),
             (json!(false), Set::None, false),

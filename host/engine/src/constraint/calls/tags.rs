@@ -120,7 +120,11 @@ impl Tags<'_> {
             if kinds.names() == ["boolean"] && *schema == json!({ "type": "boolean" }) {
                 return Ok(format!("(WS)? (/[tT]rue/ | /[fF]alse/) (WS)? {end}"));
             }
-            let typed = json!({ "allOf": [schema, { "type": kinds.names() }] });
+            let typed = if sets::typed(schema, definitions, &kinds.names()) {
+                schema.clone()
+            } else {
+                json!({ "allOf": [schema, { "type": kinds.names() }] })
+            };
             let (schema, definitions) = Unclosed::new(&self.end)
                 .rewrite(&typed, definitions)
                 .map_err(|why| (String::new(), format!("{why}: cannot be enforced")))?;
@@ -134,10 +138,9 @@ impl Tags<'_> {
         })?;
         if kinds.nullable() {
             // However it is meant, the parser takes it as null.
-            let nulls = NULLS.iter().fold(Set::None, |all, null| all.or(Set::one(null)));
-            set = set.and(nulls.clone().not());
+            set = set.without(&NULLS);
             if sets::null(schema, definitions) {
-                set = set.or(nulls);
+                set = set.or(Set::words(NULLS));
             }
         }
         let Some(text) = set.expression() else {

@@ -1,6 +1,8 @@
 //! Schemas whose values never spell a closing tag: where JSON stands between tags, the first closing
 //! tag ends it, inside a string too.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value, json};
 
 use super::{super::schema::literal, sets::allows};
@@ -50,9 +52,16 @@ impl Unclosed {
         schema: &Value,
         definitions: &Map<String, Value>,
     ) -> Result<(Value, Map<String, Value>), Why> {
-        let mut all = Map::new();
-        for (name, schema) in definitions {
-            all.insert(name.clone(), self.schema(schema)?);
+        // Only what is referred to: the others may be what cannot be written between tags.
+        let whole = self.schema(schema)?;
+        let (mut all, mut due) = (Map::new(), referred(&whole));
+        while let Some(name) = due.pop() {
+            if all.contains_key(&name) || name == ANY {
+                continue;
+            }
+            let schema = self.schema(definitions.get(&name).unwrap_or(&Value::Bool(false)))?;
+            due.extend(referred(&schema));
+            all.insert(name, schema);
         }
         let any = json!({ "$ref": format!("#/$defs/{ANY}") });
         all.insert(
@@ -65,7 +74,7 @@ impl Unclosed {
                   "additionalProperties": false },
             ] }),
         );
-        Ok((self.schema(schema)?, all))
+        Ok((whole, all))
     }
 
     fn any() -> Value {
@@ -131,17 +140,62 @@ impl Unclosed {
         }
         if !told && allows(kind, "object") && object.get("additionalProperties") != Some(&json!(false))
         {
-            let declared = object.contains_key("properties");
             let rest = match object.get("additionalProperties") {
                 None | Some(Value::Bool(true)) => Self::any(),
-                // A pattern that holds for all names would hold for the declared ones too.
-                Some(_) if declared => return Err("other members beside declared ones, inside tags"),
                 Some(schema) => self.schema(schema)?,
             };
-            out.insert("patternProperties".to_owned(), json!({ (self.pattern.as_str()): rest }));
+            // A pattern that held for declared names would hold their values to it too.
+            let declared = object.get("properties").and_then(Value::as_object);
+            let names = match declared.filter(|declared| !declared.is_empty()) {
+                Some(declared) => others(declared.keys().map(String::as_str)),
+                None => self.pattern.clone(),
+            };
+            out.insert("patternProperties".to_owned(), json!({ names: rest }));
             out.insert("additionalProperties".to_owned(), json!(false));
         }
         Ok(Value::Object(out))
+    }
+}
+
+/// Plain names but these.
+fn others<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    /// What names are made of that nobody declared.
+    const PLAIN: &str = "0-9A-Za-z_.$-";
+    fn after(names: &[&str]) -> String {
+        let mut next: BTreeMap<char, Vec<&str>> = BTreeMap::new();
+        for name in names {
+            let mut rest = name.chars();
+            if let Some(first) = rest.next() {
+                next.entry(first).or_default().push(rest.as_str());
+            }
+        }
+        let first: String = next.keys().map(|c| literal(&c.to_string())).collect();
+        let mut ways = vec![match first.is_empty() {
+            true => format!("[{PLAIN}][{PLAIN}]*"),
+            false => format!("[[{PLAIN}]--[{first}]][{PLAIN}]*"),
+        }];
+        ways.extend(next.iter().map(|(c, rest)| literal(&c.to_string()) + &after(rest)));
+        let end = if names.contains(&"") { "" } else { "?" };
+        format!("(?:{}){end}", ways.join("|"))
+    }
+    format!("^{}$", after(&names.collect::<Vec<_>>()))
+}
+
+/// The definitions that a schema refers to.
+fn referred(schema: &Value) -> Vec<String> {
+    match schema {
+        Value::Object(object) => object
+            .iter()
+            .flat_map(|(key, value)| match (key.as_str(), value) {
+                ("$ref", Value::String(name)) => {
+                    name.strip_prefix("#/$defs/").map(str::to_owned).into_iter().collect()
+                }
+                ("const" | "enum", _) => Vec::new(),
+                _ => referred(value),
+            })
+            .collect(),
+        Value::Array(all) => all.iter().flat_map(referred).collect(),
+        _ => Vec::new(),
     }
 }
 

@@ -479,7 +479,7 @@ fn a_cut_answer_has_no_marks_and_one_call_where_no_more_are_allowed() {
         ("pythonic", format!("Well. {}", called("1")), ")"),
     ] {
         let begun = whole.find(&format(shape).open).unwrap() + format(shape).open.len();
-        for end in begun..=whole.len() {
+        for end in (begun..=whole.len()).filter(|end| whole.is_char_boundary(*end)) {
             let (seen, found) = everywhere(shape, &whole[..end], true);
             assert_eq!(seen.replace("⟨0⟩", ""), "Well. ", "{:?}", &whole[..end]);
             let ended = found.iter().any(|call| call.ends_with("end"));
