@@ -20,8 +20,8 @@ use gristmill_core::{
     program::{Dialect, Span, ToolFormat},
 };
 
-pub(crate) use calls::{HARMONY, Kinds, deepseek, glm, letter, shape, tagged};
 pub use calls::{Calls, Offer};
+pub(crate) use calls::{HARMONY, Kinds, deepseek, glm, letter, shape, tagged};
 pub use stops::Stops;
 pub use utf8::Utf8;
 

@@ -114,9 +114,7 @@ fn request(tools: &[(&str, Value)], parallel: bool) -> Request {
 
 /// Tools with what schemas of tools are made of.
 fn tools() -> Vec<(&'static str, Value)> {
-    let closed = |properties: Value, required: Value| {
-        json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false })
-    };
+    let closed = |properties: Value, required: Value| json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false });
     vec![
         ("now", closed(json!({}), json!([]))),
         (
@@ -137,7 +135,7 @@ fn tools() -> Vec<(&'static str, Value)> {
                 json!({
                     "free": { "type": "string" },
                     "short": { "type": "string", "minLength": 1, "maxLength": 3 },
-                    "like": { "type": "string", "pattern": "^[a-c]+(-[0-9]{2})?$|zz" },
+                    "like": { "type": "string", "pattern": "^[a-c]+(-[0-9]{2})?$|[x-z]" },
                     "day": { "type": "string", "format": "date" },
                     "maybe": { "anyOf": [{ "type": "string", "maxLength": 5 }, { "type": "null" }] },
                     "null": { "type": ["string", "null"], "enum": ["null", "a", null] },
@@ -182,7 +180,11 @@ fn tools() -> Vec<(&'static str, Value)> {
 }
 
 /// What an answer is read as: its text and its calls, with whether each has ended.
-fn read(dialect: &Dialect, request: &Request, text: &str) -> (String, String, Vec<(String, String, bool)>) {
+fn read(
+    dialect: &Dialect,
+    request: &Request,
+    text: &str,
+) -> (String, String, Vec<(String, String, bool)>) {
     let format = dialect.tools.clone().unwrap();
     let offers = request.tools.iter();
     let offers = offers.map(|tool| Offer::new(&format.shape, &tool.name, &tool.parameters));
@@ -214,31 +216,31 @@ fn read(dialect: &Dialect, request: &Request, text: &str) -> (String, String, Ve
 /// A random text that a rule lets through, unless it grows too long. Text between tags would hardly
 /// ever end by chance, so what ends it is tried now and then.
 fn walk(rule: &Rule, tokenizer: &Tokenizer, seed: u64) -> Option<String> {
-    let endings: Vec<Vec<u32>> = ["\n</parameter>", "</parameter>", "</arg_value>", "<|end|>", "\"", "'"]
-        .iter()
-        .map(|text| tokenizer.encode(text, true).unwrap())
-        .collect();
+    let endings: Vec<Vec<u32>> =
+        ["\n</parameter>", "</parameter>", "</arg_value>", "<|end|>", "\"", "'"]
+            .iter()
+            .map(|text| tokenizer.encode(text, true).unwrap())
+            .collect();
+    let closers: Vec<u32> =
+        ["\"", "}", "]", "<", ")"].iter().filter_map(|text| tokenizer.id_of(text)).collect();
     let mut random = Random::new(seed);
     let mut draw = |n: usize| (random.next() % n.max(1) as u64) as usize;
     let mut walk = rule.walk();
     let mut bytes = Vec::new();
     let mut due: Vec<u32> = Vec::new();
-    for step in 0..1500 {
-        if step % 300 == 299 { println!("at {step}: {}", String::from_utf8_lossy(&bytes)); }
+    for _ in 0..1500 {
         let allowed = walk.allowed().unwrap();
         assert!(!allowed.is_empty(), "nothing may follow {:?}", String::from_utf8_lossy(&bytes));
-        let ends = allowed.iter().any(|token| tokenizer.is_end(*token));
+        let may = |token: &u32| allowed.binary_search(token).is_ok();
+        let ends = tokenizer.ends().iter().any(may);
         if ends && draw(3) > 0 {
             return Some(String::from_utf8(bytes).unwrap());
         }
         if due.is_empty() && draw(6) == 0 {
             due = endings[draw(endings.len())].iter().rev().copied().collect();
         }
-        let closing = |token: &u32| {
-            matches!(tokenizer.token_bytes(*token).as_deref(), Some(b"\"" | b"}" | b"]" | b"<" | b")"))
-        };
-        let closing: Vec<u32> = allowed.iter().copied().filter(closing).collect();
-        let wanted = due.pop().filter(|token| allowed.contains(token));
+        let closing: Vec<u32> = closers.iter().copied().filter(may).collect();
+        let wanted = due.pop().filter(may);
         if wanted.is_none() {
             due.clear();
         }
@@ -294,7 +296,9 @@ fn what_a_grammar_lets_through_is_read_as_calls_that_satisfy_their_schemas() {
                     several += usize::from(read(&dialect(spelling), &request, &text).2.len() > 1);
                 }
             }
-            println!("{spelling}, parallel {parallel}: {whole} answers, {several} with several calls");
+            println!(
+                "{spelling}, parallel {parallel}: {whole} answers, {several} with several calls"
+            );
             assert!(whole >= 75, "{spelling}: {whole}");
             assert_eq!(several > 0, parallel, "{spelling}");
         }
@@ -307,11 +311,11 @@ fn the_same_holds_over_a_real_vocabulary() {
     let checker = Checker::new(Arc::clone(&tokenizer)).unwrap();
     let tools = tools();
     // Its vocabulary has no marks of channels: harmony needs them.
-    for spelling in SHAPES.into_iter().take(1).filter(|spelling| *spelling != "harmony") {
+    for spelling in SHAPES.into_iter().filter(|spelling| *spelling != "harmony") {
         let request = request(&tools, true);
         let rule = checker.request(&request, &dialect(spelling)).unwrap().unwrap();
         let mut whole = 0;
-        for seed in 0..3 {
+        for seed in 0..12 {
             let Some(text) = walk(&rule, &tokenizer, seed) else { continue };
             check(spelling, &request, &tools, &text);
             whole += 1;
@@ -383,23 +387,64 @@ fn what_a_shape_cannot_hold_is_refused_with_its_path() {
     let checker = Checker::new(small()).unwrap();
     let object = |properties: Value| json!({ "type": "object", "properties": properties });
     let cases = [
-        (&["xml", "glm"][..], object(json!({ "a": { "type": "string", "pattern": "x(^a|b)" } })), "/properties/a/pattern"),
-        (&["xml", "glm"], object(json!({ "a": { "type": ["string", "null"], "enum": ["null"] } })), "/properties/a"),
+        (
+            &["xml", "glm"][..],
+            object(json!({ "a": { "type": "string", "pattern": "x(^a|b)" } })),
+            "/properties/a/pattern",
+        ),
+        (
+            &["xml", "glm"],
+            object(json!({ "a": { "type": ["string", "null"], "enum": ["null"] } })),
+            "/properties/a",
+        ),
         (&["xml", "glm"], object(json!({ "a": { "not": { "type": "string" } } })), "/properties/a"),
         (&["xml"], object(json!({ "a<b": {} })), "/properties/a<b"),
-        (&["xml"], object(json!({ "a": { "type": "array", "items": { "const": "</parameter>" } } })), "/properties/a"),
+        (
+            &["xml"],
+            object(json!({ "a": { "type": "array", "items": { "const": "</parameter>" } } })),
+            "/properties/a",
+        ),
         (&["glm"], object(json!({ "</arg_key>": {} })), "/properties/<~1arg_key>"),
         (&["pythonic"], object(json!({ "a b": {} })), "/properties/a b"),
-        (&["xml", "glm", "pythonic"], json!({ "type": "object", "anyOf": [{ "required": ["a"] }, {}] }), "/anyOf"),
-        (&["xml", "glm", "pythonic"], json!({ "type": "object", "patternProperties": { "^a": {} } }), "/patternProperties"),
-        (&["xml", "glm", "pythonic"], json!({ "type": "object", "minProperties": 1 }), "/minProperties"),
-        (&["xml", "glm", "pythonic"], json!({ "$ref": "#/$defs/a", "$defs": { "a": { "type": "object", "propertyNames": { "enum": ["b"] } } } }), "/$defs/a/propertyNames"),
-        (&["xml", "glm", "pythonic"], json!({ "type": "object", "dependentRequired": { "a": ["b"] } }), "/dependentRequired"),
-        (&["xml", "glm", "pythonic"], json!({ "type": "object", "required": ["a"], "additionalProperties": false }), "/required"),
+        (
+            &["xml", "glm", "pythonic"],
+            json!({ "type": "object", "anyOf": [{ "required": ["a"] }, {}] }),
+            "/anyOf",
+        ),
+        (
+            &["xml", "glm", "pythonic"],
+            json!({ "type": "object", "patternProperties": { "^a": {} } }),
+            "/patternProperties",
+        ),
+        (
+            &["xml", "glm", "pythonic"],
+            json!({ "type": "object", "minProperties": 1 }),
+            "/minProperties",
+        ),
+        (
+            &["xml", "glm", "pythonic"],
+            json!({ "$ref": "#/$defs/a", "$defs": { "a": { "type": "object", "propertyNames": { "enum": ["b"] } } } }),
+            "/$defs/a/propertyNames",
+        ),
+        (
+            &["xml", "glm", "pythonic"],
+            json!({ "type": "object", "dependentRequired": { "a": ["b"] } }),
+            "/dependentRequired",
+        ),
+        (
+            &["xml", "glm", "pythonic"],
+            json!({ "type": "object", "required": ["a"], "additionalProperties": false }),
+            "/required",
+        ),
         (&["xml", "glm", "pythonic"], json!({ "type": "array" }), "/type"),
-        (&["xml", "glm", "pythonic", "deepseek", "harmony"], object(json!({ "a": { "uniqueItems": true } })), "/properties/a/uniqueItems"),
+        (
+            &["xml", "glm", "pythonic", "deepseek", "harmony"],
+            object(json!({ "a": { "uniqueItems": true } })),
+            "/properties/a/uniqueItems",
+        ),
     ];
-    let spelling = |shape: &str| if shape == "xml" { "qwen-coder".to_owned() } else { shape.to_owned() };
+    let spelling =
+        |shape: &str| if shape == "xml" { "qwen-coder".to_owned() } else { shape.to_owned() };
     for (shapes, schema, path) in &cases {
         for shape in *shapes {
             let strict = request(&[("f", schema.clone())], true);
@@ -412,17 +457,32 @@ fn what_a_shape_cannot_hold_is_refused_with_its_path() {
         }
     }
     // Not strict: some arguments of the declared names are enough.
-    let schema = object(json!({ "a": { "type": "string", "pattern": "x(^a|b)" }, "n": { "type": "integer" } }));
+    let schema = object(
+        json!({ "a": { "type": "string", "pattern": "x(^a|b)" }, "n": { "type": "integer" } }),
+    );
     let mut loose = request(&[("f", schema)], true);
     loose.tools[0].strict = None;
     let rule = checker.request(&loose, &dialect("qwen-coder")).unwrap().unwrap();
-    let call = |n: &str| format!("<tool_call><function=f><parameter=a>any</parameter><parameter=n>{n}</parameter></function></tool_call>");
+    let call = |n: &str| {
+        format!(
+            "<tool_call><function=f><parameter=a>any</parameter><parameter=n>{n}</parameter></function></tool_call>"
+        )
+    };
     assert!(rule.accepts(&call("1")).unwrap() && !rule.accepts(&call("[]")).unwrap());
     // A name that no call could be read back with.
-    for (shape, name) in [("qwen-coder", "a>b"), ("glm", "a\nb"), ("pythonic", "a b"), ("deepseek", "{a"), ("harmony", "a b")] {
+    for (shape, name) in [
+        ("qwen-coder", "a>b"),
+        ("glm", "a\nb"),
+        ("pythonic", "a b"),
+        ("deepseek", "{a"),
+        ("harmony", "a b"),
+    ] {
         let error = checker.request(&request(&[(name, json!({}))], true), &dialect(shape));
         let error = error.err().unwrap();
-        assert_eq!((&error.code, error.detail("field")), (&Code::InvalidRequest, Some("tools/0/name")));
+        assert_eq!(
+            (&error.code, error.detail("field")),
+            (&Code::InvalidRequest, Some("tools/0/name"))
+        );
     }
 }
 
@@ -433,7 +493,8 @@ fn an_answer_on_channels_thinks_first_and_is_bound_then() {
     let harmony = dialect("harmony");
     let thought = "<|channel|>analysis<|message|>Hm {\"a\": 2}.<|end|><|start|>assistant";
     let answer = "<|channel|>final <|constrain|>json<|message|>{\"a\": 1}";
-    let schema = json!({ "type": "object", "properties": { "a": { "const": 1 } }, "required": ["a"] });
+    let schema =
+        json!({ "type": "object", "properties": { "a": { "const": 1 } }, "required": ["a"] });
     let mut bound = Request::new("test", "model", Prompt::Text(String::new()));
     bound.constraint = Some(Constraint::JsonSchema(schema.to_string()));
     let rule = checker.request(&bound, &harmony).unwrap().unwrap();
@@ -462,7 +523,9 @@ fn an_answer_on_channels_thinks_first_and_is_bound_then() {
     let mut auto = request(&tools(), true);
     auto.tool_choice = ToolChoice::Auto;
     let rule = checker.request(&auto, &harmony).unwrap().unwrap();
-    let call = |city: &str| format!("<|channel|>commentary to=functions.weather<|message|>{{\"city\":\"{city}\"}}");
+    let call = |city: &str| {
+        format!("<|channel|>commentary to=functions.weather<|message|>{{\"city\":\"{city}\"}}")
+    };
     let note = "<|channel|>commentary<|message|>Let me see.<|end|><|start|>assistant";
     for (text, taken) in [
         ("<|channel|>final<|message|>No.".to_owned(), true),

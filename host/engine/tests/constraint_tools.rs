@@ -23,8 +23,7 @@ use gristmill_core::{
 use serde_json::{Value, json};
 
 /// The marks of messages on channels.
-const CHANNELS: [&str; 5] =
-    ["<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>"];
+const CHANNELS: [&str; 5] = ["<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>"];
 
 fn dialect(open: &str, close: &str, shape: &str) -> Dialect {
     let (name, arguments) = match shape {

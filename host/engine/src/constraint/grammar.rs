@@ -124,9 +124,7 @@ pub(super) fn whole(constraint: &Constraint) -> Result<Draft> {
 }
 
 /// The grammar of a constraint, called `answer`, and its schemas with their fields.
-pub(super) fn answer(
-    constraint: &Constraint,
-) -> Result<(GrammarWithLexer, Vec<(String, Exact)>)> {
+pub(super) fn answer(constraint: &Constraint) -> Result<(GrammarWithLexer, Vec<(String, Exact)>)> {
     let lark = match constraint {
         Constraint::JsonObject | Constraint::JsonSchema(_) => {
             let text = match constraint {

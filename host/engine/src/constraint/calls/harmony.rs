@@ -88,7 +88,8 @@ impl Harmony {
             if !forced && constraint.is_none() && !calls.strict {
                 return Ok(None);
             }
-            let more = if calls.parallel { "((end_mark)? start_mark /assistant/ one)*" } else { "" };
+            let more =
+                if calls.parallel { "((end_mark)? start_mark /assistant/ one)*" } else { "" };
             lark.rule("calls", &format!("one {more}"));
             lark.lines.push_str(&calls.lark.lines);
             grammars.extend(calls.lark.grammars);

@@ -67,14 +67,15 @@ impl Members {
         };
         let kind = object.get("type");
         let is = |kind: &Value| kind == "object";
-        if kind.is_some_and(|kind| !is(kind) && !kind.as_array().is_some_and(|all| all.iter().any(is)))
+        if kind
+            .is_some_and(|kind| !is(kind) && !kind.as_array().is_some_and(|all| all.iter().any(is)))
         {
             return Err((format!("{at}/type"), "arguments are an object".to_owned()));
         }
-        let required: Vec<&str> =
-            object.get("required").and_then(Value::as_array).map_or_else(Vec::new, |names| {
-                names.iter().filter_map(Value::as_str).collect()
-            });
+        let required: Vec<&str> = object
+            .get("required")
+            .and_then(Value::as_array)
+            .map_or_else(Vec::new, |names| names.iter().filter_map(Value::as_str).collect());
         let rest = match object.get("additionalProperties") {
             Some(Value::Bool(false)) => None,
             Some(schema) => Some(schema.clone()),
@@ -110,7 +111,8 @@ impl Members {
             "maxProperties" => !most,
             _ => true,
         };
-        if let Some(key) = WHOLE.iter().filter(|key| object.contains_key(**key)).find(|k| bounds(k)) {
+        if let Some(key) = WHOLE.iter().filter(|key| object.contains_key(**key)).find(|k| bounds(k))
+        {
             // The rewritten schema may say with another keyword what the tool's own says.
             let own = WHOLE.iter().chain(&["dependencies", "format"]);
             let own = own.filter(|own| source.get(**own).is_some()).find(|k| bounds(k));

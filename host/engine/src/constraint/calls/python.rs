@@ -42,8 +42,7 @@ fn call(lark: &mut Lark, tool: &Callable<'_>, members: &Members) -> Result<Strin
     let mut items = Vec::new();
     for member in &members.declared {
         if member.name.is_empty() || !member.name.chars().all(letter) {
-            let path =
-                format!("/properties/{}", member.name.replace('~', "~0").replace('/', "~1"));
+            let path = format!("/properties/{}", member.name.replace('~', "~0").replace('/', "~1"));
             return Err((path, "the name cannot be a keyword of a call".to_owned()));
         }
         let value = value(lark, &member.schema, &members.definitions);
@@ -63,8 +62,7 @@ fn call(lark: &mut Lark, tool: &Callable<'_>, members: &Members) -> Result<Strin
 }
 
 fn value(lark: &mut Lark, schema: &Value, definitions: &Map<String, Value>) -> String {
-    let mut writer =
-        Writer { lark: lark.clone(), definitions, names: BTreeMap::new(), any: None };
+    let mut writer = Writer { lark: lark.clone(), definitions, names: BTreeMap::new(), any: None };
     if let Some(rule) = writer.value(schema) {
         *lark = writer.lark;
         return rule;
@@ -101,7 +99,9 @@ impl Writer<'_> {
             return Some(rule);
         }
         let only = |keys: &[&str]| object.keys().all(|key| keys.contains(&key.as_str()));
-        if let Some(all) = object.get("anyOf").and_then(Value::as_array).filter(|_| only(&["anyOf"])) {
+        if let Some(all) =
+            object.get("anyOf").and_then(Value::as_array).filter(|_| only(&["anyOf"]))
+        {
             let all: Option<Vec<String>> = all.iter().map(|schema| self.value(schema)).collect();
             return Some(format!("({})", all?.join(" | ")));
         }
@@ -118,8 +118,7 @@ impl Writer<'_> {
             Value::String(kind) => self.typed(kind, object),
             Value::Array(kinds) => {
                 let kinds = kinds.iter().filter_map(Value::as_str);
-                let all: Option<Vec<String>> =
-                    kinds.map(|kind| self.typed(kind, object)).collect();
+                let all: Option<Vec<String>> = kinds.map(|kind| self.typed(kind, object)).collect();
                 Some(format!("({})", all?.join(" | ")))
             }
             _ => None,
@@ -224,9 +223,8 @@ impl Writer<'_> {
             let key = self.lark.name("KEY");
             // One spelling each, so that no declared name can be said in another.
             let plain = r"/[^\x22\x27\x5c\x00-\x1f]{0,64}/";
-            let body = format!(
-                r"(/\x22/ ({plain}{other}) /\x22/) | (/\x27/ ({plain}{other}) /\x27/)"
-            );
+            let body =
+                format!(r"(/\x22/ ({plain}{other}) /\x22/) | (/\x27/ ({plain}{other}) /\x27/)");
             self.lark.rule(&key, &body);
             format!("{key} COLON {value}")
         });

@@ -85,7 +85,10 @@ impl Set {
 }
 
 /// The strings that satisfy a rewritten schema, or the keyword that stands in the way.
-pub(super) fn strings(schema: &Value, definitions: &Map<String, Value>) -> Result<Set, &'static str> {
+pub(super) fn strings(
+    schema: &Value,
+    definitions: &Map<String, Value>,
+) -> Result<Set, &'static str> {
     within(schema, definitions, NESTED)
 }
 
@@ -245,7 +248,8 @@ fn found(pattern: &str) -> Option<String> {
     let whole: Vec<String> = alternatives
         .iter()
         .map(|text| {
-            let (text, first) = text.strip_prefix('^').map_or((text.as_str(), true), |t| (t, false));
+            let (text, first) =
+                text.strip_prefix('^').map_or((text.as_str(), true), |t| (t, false));
             let (text, last) = text.strip_suffix('$').map_or((text, true), |t| (t, false));
             let free = |is: bool| if is { "(?s:.*)" } else { "" };
             format!("{}(?:{text}){}", free(first), free(last))

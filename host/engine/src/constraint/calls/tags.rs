@@ -27,18 +27,15 @@ pub(super) fn rules(
     spelling: &Spelling<'_>,
 ) -> gristmill_core::Result<Lark> {
     let glm = format.shape == GLM;
-    let end = if glm {
-        glm::VALUE_END.to_owned()
-    } else {
-        format!("</{}>", format.arguments_key)
-    };
+    let end = if glm { glm::VALUE_END.to_owned() } else { format!("</{}>", format.arguments_key) };
     spelling.plain(&end)?;
     let tags = Tags { glm, format, end };
     let mut lark = Lark::default();
     let mut all = Vec::new();
     for tool in tools {
         tool.named(|name| tags.names(name))?;
-        let call = tool.held(&mut lark, |lark, members| tags.call(lark, tool, members, spelling))?;
+        let call =
+            tool.held(&mut lark, |lark, members| tags.call(lark, tool, members, spelling))?;
         all.push(call);
     }
     let call = all.join(" | ");
@@ -80,7 +77,8 @@ impl Tags<'_> {
             && let Ok(value) = self.value(lark, rest, members, Kinds::default())
         {
             let own: Vec<String> = members.declared.iter().map(|m| spelled(&m.name)).collect();
-            let other = if own.is_empty() { String::new() } else { format!(" & ~({})", own.join(" | ")) };
+            let other =
+                if own.is_empty() { String::new() } else { format!(" & ~({})", own.join(" | ")) };
             let name = lark.name("KEY");
             lark.rule(&name, &format!(r"/[^<>\s][^<>\n]{{0,62}}[^<>\s]|[^<>\s]/{other}"));
             body += &format!("({} {value} (WS)?)*", self.key(&name, spelling));

@@ -138,7 +138,9 @@ impl Unclosed {
         if !told && allows(kind, "array") && !object.contains_key("items") {
             out.insert("items".to_owned(), Self::any());
         }
-        if !told && allows(kind, "object") && object.get("additionalProperties") != Some(&json!(false))
+        if !told
+            && allows(kind, "object")
+            && object.get("additionalProperties") != Some(&json!(false))
         {
             let rest = match object.get("additionalProperties") {
                 None | Some(Value::Bool(true)) => Self::any(),

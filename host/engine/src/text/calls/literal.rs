@@ -321,7 +321,6 @@ fn word(text: &str) -> Option<String> {
         digits.push('0');
     }
     let number = format!("{sign}{digits}");
-    let valid = digits.starts_with(|c: char| c.is_ascii_digit())
-        && scan::number(&number);
+    let valid = digits.starts_with(|c: char| c.is_ascii_digit()) && scan::number(&number);
     valid.then_some(number)
 }

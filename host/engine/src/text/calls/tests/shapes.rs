@@ -401,9 +401,8 @@ fn fenced(arguments: &str) -> String {
 fn calls_between_marks_of_their_own_are_read_in_both_forms() {
     let (open, close) = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>");
     let (begin, sep, end) = ("<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>");
-    let old = |name: &str, json: &str| {
-        format!("{begin}function{sep}{name}\n```json\n{json}\n```{end}")
-    };
+    let old =
+        |name: &str, json: &str| format!("{begin}function{sep}{name}\n```json\n{json}\n```{end}");
     let new = |name: &str, json: &str| format!("{begin}{name}{sep}{json}{end}");
     let cases: &[(String, &str, &[&str])] = &[
         (
@@ -418,7 +417,11 @@ fn calls_between_marks_of_their_own_are_read_in_both_forms() {
         ),
         // With less around the arguments than the template shows.
         (format!("{open}{begin}function{sep}now\n{{}}{end}{close}"), "⟨0⟩", &["now {} end"]),
-        (format!("{open}{begin}function{sep}now\n```\n{{}}```{end}{close}"), "⟨0⟩", &["now {} end"]),
+        (
+            format!("{open}{begin}function{sep}now\n```\n{{}}```{end}{close}"),
+            "⟨0⟩",
+            &["now {} end"],
+        ),
         (format!("{open}{close}"), "", &[]),
         // A tool that is called like the word before the separator.
         (format!("{open}{}{close}", new("now", "{}")), "⟨0⟩", &["now {} end"]),
