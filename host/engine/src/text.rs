@@ -78,9 +78,8 @@ impl Reading {
         let tools = dialect.tools.iter().flat_map(|tools| [&tools.open, &tools.close]);
         let text = text.trim();
         let named = !text.is_empty() && spans.chain(tools).any(|mark| mark.contains(text));
-        let spelling = dialect.tools.as_ref().map_or("", |tools| tools.shape.as_str());
         named
-            || shape::inner(spelling, text)
+            || dialect.tools.as_ref().is_some_and(|format| shape::inner(format, text))
             || (Self::on_channels(dialect) && channels::marks(text))
     }
 

@@ -29,8 +29,11 @@ use serde_json::{Value, json};
 #[path = "common/suite.rs"]
 mod suite;
 
-/// Marks of DeepSeek and of harmony.
-const MARKS: [&str; 12] = [
+/// Marks of Mistral, DeepSeek and harmony.
+const MARKS: [&str; 15] = [
+    "[TOOL_CALLS]",
+    "[CALL_ID]",
+    "[ARGS]",
     "<｜tool▁calls▁begin｜>",
     "<｜tool▁calls▁end｜>",
     "<｜tool▁call▁begin｜>",
@@ -60,8 +63,8 @@ fn large() -> Arc<Tokenizer> {
     Arc::new(Tokenizer::from_gguf(&vocabulary).unwrap())
 }
 
-const SHAPES: [&str; 7] =
-    ["qwen-coder", "seed", "glm", "pythonic", "deepseek", "deepseek-old", "harmony"];
+const SHAPES: [&str; 8] =
+    ["qwen-coder", "seed", "glm", "mistral", "pythonic", "deepseek", "deepseek-old", "harmony"];
 
 fn dialect(spelling: &str) -> Dialect {
     let (open, close, shape, name, arguments) = match spelling {
@@ -69,6 +72,7 @@ fn dialect(spelling: &str) -> Dialect {
         "seed" => ("<seed:tool_call>", "</seed:tool_call>", "xml", "function", "parameter"),
         "glm" => ("<tool_call>", "</tool_call>", "glm", "", "arg_key"),
         "pythonic" => ("<|tool_call_start|>", "<|tool_call_end|>", "pythonic", "", ""),
+        "mistral" => ("[TOOL_CALLS]", "", "mistral", "[CALL_ID]", "[ARGS]"),
         "deepseek" => ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "deepseek", "", ""),
         "deepseek-old" => {
             ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "deepseek", "function", "")

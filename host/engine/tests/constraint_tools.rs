@@ -30,6 +30,7 @@ fn dialect(open: &str, close: &str, shape: &str) -> Dialect {
         "xml" => ("function", "parameter"),
         "glm" => ("", "arg_key"),
         "deepseek" => ("function", ""),
+        "mistral" => ("", "[ARGS]"),
         _ => ("name", "arguments"),
     };
     Dialect {
@@ -111,6 +112,7 @@ async fn a_forced_call_is_a_call_in_every_spelling() {
         ("<tool_call>", "</tool_call>", "xml"),
         (MARK, MARK, "xml"),
         ("<tool_call>", "</tool_call>", "glm"),
+        (MARK, "", "mistral"),
         (MARK, "<|tool_call_end|>", "pythonic"),
         ("<|list|>", "<|list_end|>", "deepseek"),
         ("", "", "harmony"),
@@ -164,8 +166,17 @@ async fn a_forced_call_is_a_call_in_every_spelling() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_the_model_begins_by_itself_is_bound_when_the_tool_is_strict() {
     // The mark as a token of its own; as letters that tokens can write past; and none.
-    for (open, close) in [(MARK, "</call>"), ("ta", "</call>"), ("", "")] {
-        let noise = noise(dialect(open, close, "json")).await;
+    for (open, close, shape) in [
+        (MARK, "</call>", "json"),
+        ("ta", "</call>", "json"),
+        ("", "", "json"),
+        (MARK, "</call>", "xml"),
+        (MARK, "</call>", "glm"),
+        (MARK, "", "mistral"),
+        (MARK, "</call>", "pythonic"),
+        (MARK, "</call>", "deepseek"),
+    ] {
+        let noise = noise(dialect(open, close, shape)).await;
         let all = answers(&noise, |seed| {
             let mut request = request(seed, ToolChoice::Auto);
             request.parallel_tool_calls = Some(false);
@@ -184,7 +195,7 @@ async fn a_call_the_model_begins_by_itself_is_bound_when_the_tool_is_strict() {
             assert!(open.is_empty() || opened == 0, "{answer:?}");
         }
         let called = all.iter().filter(|answer| answer.calls.iter().any(|call| call.2)).count();
-        assert!(called >= 4, "{open:?}: {called} of 12 called");
+        assert!(called >= 4, "{shape} {open:?}: {called} of 12 called");
     }
 }
 
@@ -274,6 +285,7 @@ async fn a_shape_that_is_not_known_is_refused_by_name_and_what_is_read_can_be_bo
         ("json-list", true),
         ("xml", true),
         ("glm", true),
+        ("mistral", true),
         ("pythonic", true),
         ("deepseek", true),
         ("harmony", true),

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::text::{
     HARMONY, deepseek,
-    shape::{DEEPSEEK, GLM, PYTHONIC, XML},
+    shape::{DEEPSEEK, GLM, MISTRAL, PYTHONIC, XML},
 };
 
 pub(super) mod harmony;
@@ -195,6 +195,7 @@ impl Calls {
             PYTHONIC => python::rules(&tools, parallel, &spelling)?,
             DEEPSEEK => fenced(&tools, parallel, &spelling)?,
             HARMONY => harmony::rules(&tools)?,
+            MISTRAL => separated(&tools, &spelling)?,
             _ => object(&tools, parallel, &spelling),
         };
         let schemas = tools.into_iter().filter_map(|tool| Some((field(tool.n), tool.exact?)));
@@ -203,7 +204,7 @@ impl Calls {
             open: spelling.mark(&format.open),
             mark: format.open.clone(),
             repeats: parallel
-                && matches!(format.shape.as_str(), "json" | XML | GLM)
+                && matches!(format.shape.as_str(), "json" | XML | GLM | MISTRAL)
                 && !format.open.is_empty(),
             parallel,
             strict: request.tools.iter().any(|tool| tool.strict == Some(true)),
@@ -316,5 +317,25 @@ fn fenced(tools: &[Callable<'_>], parallel: bool, spelling: &Spelling<'_>) -> Re
     lark.rule("single", &format!("{begin} ({}) {end}", all.join(" | ")));
     let more = if parallel { "((WS)? single)*" } else { "" };
     lark.rule("one", &format!("(WS)? single {more} {}", spelling.close()));
+    Ok(lark)
+}
+
+/// The rule of `mistral`: a name, an id in some families, and the arguments.
+fn separated(tools: &[Callable<'_>], spelling: &Spelling<'_>) -> Result<Lark> {
+    let (id, separator) = (&spelling.format.name_key, &spelling.format.arguments_key);
+    let id = match id.is_empty() {
+        true => String::new(),
+        false => format!("({} /[0-9A-Za-z]{{9}}/)?", spelling.mark(id)),
+    };
+    let separator = spelling.mark(separator);
+    let mut lark = Lark::default();
+    let mut all = Vec::new();
+    for tool in tools {
+        tool.named(|name| !name.is_empty() && name.trim() == name && !name.contains('['))?;
+        let (schema, definitions) = tool.object();
+        let arguments = lark.json(&schema, &definitions);
+        all.push(format!("{} {id} {separator} {arguments}", spelled(tool.name)));
+    }
+    lark.rule("one", &all.join(" | "));
     Ok(lark)
 }

@@ -10,6 +10,7 @@ use super::{
     glm::{self, Glm},
     harmony::Harmony,
     kinds::Offer,
+    mistral::Mistral,
     pythonic::Pythonic,
     scan::{Scan, Scanner},
     xml::Xml,
@@ -21,17 +22,19 @@ pub(crate) const HARMONY: &str = "harmony";
 pub(crate) const XML: &str = "xml";
 pub(crate) const GLM: &str = "glm";
 /// The other shapes.
+pub(crate) const MISTRAL: &str = "mistral";
 pub(crate) const PYTHONIC: &str = "pythonic";
 pub(crate) const DEEPSEEK: &str = "deepseek";
 
 /// Whether calls of this shape are read, and can be bound by a grammar.
 pub(super) fn knows(shape: &str) -> bool {
-    matches!(shape, "json" | "json-list" | XML | GLM | PYTHONIC | DEEPSEEK | HARMONY)
+    matches!(shape, "json" | "json-list" | XML | GLM | MISTRAL | PYTHONIC | DEEPSEEK | HARMONY)
 }
 
 /// Whether a special token's text is one of the shape's marks inside a call.
-pub(crate) fn inner(shape: &str, text: &str) -> bool {
-    match shape {
+pub(crate) fn inner(format: &ToolFormat, text: &str) -> bool {
+    match format.shape.as_str() {
+        MISTRAL => [&format.name_key, &format.arguments_key].iter().any(|mark| *mark == text),
         GLM => [glm::KEY, glm::KEY_END, glm::VALUE, glm::VALUE_END].contains(&text),
         DEEPSEEK => [deepseek::BEGIN, deepseek::SEPARATOR, deepseek::END].contains(&text),
         _ => false,
@@ -74,6 +77,7 @@ impl Reader {
         let shape: Box<dyn Shape> = match format.shape.as_str() {
             XML => Box::new(Xml::new(format, Arc::clone(offers))),
             GLM => Box::new(Glm::new(format, Arc::clone(offers))),
+            MISTRAL => Box::new(Mistral::new(format)),
             PYTHONIC => Box::new(Pythonic::new(format)),
             DEEPSEEK => Box::new(DeepSeek::new(format)),
             _ => Box::new(Scanner::new(format)),

@@ -13,6 +13,7 @@ fn format(shape: &str) -> ToolFormat {
     let (open, close, name, arguments) = match shape {
         "xml" => ("<tool_call>", "</tool_call>", "function", "parameter"),
         "glm" => ("<tool_call>", "</tool_call>", "", "arg_key"),
+        "mistral" => ("[TOOL_CALLS]", "", "[CALL_ID]", "[ARGS]"),
         "deepseek" => ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "function", ""),
         _ => ("<|tool_call_start|>", "<|tool_call_end|>", "", ""),
     };
@@ -452,6 +453,29 @@ fn calls_between_marks_of_their_own_are_read_in_both_forms() {
 }
 
 #[test]
+fn a_name_and_an_object_behind_a_mark_are_a_call() {
+    let cases: &[(String, &str, &[&str])] = &[
+        (
+            "So. [TOOL_CALLS]sum[ARGS]{\"a\":  \"[ARGS]}\"}[TOOL_CALLS]now[ARGS]{}".into(),
+            "So. ⟨0⟩⟨1⟩",
+            &["sum {\"a\":  \"[ARGS]}\"} end", "now {} end"],
+        ),
+        // With an id of the model's own, which is not the call's.
+        ("[TOOL_CALLS]now[CALL_ID]9xK2mQ7pL[ARGS] {}\n".into(), "⟨0⟩", &["now {} end"]),
+        // What only looks like a call.
+        ("[TOOL_CALLS][{\"name\": \"now\"}]".into(), "[TOOL_CALLS][{\"name\": \"now\"}]", &[]),
+        ("[TOOL_CALLS]sun[ARGS]{}".into(), "[TOOL_CALLS]sun[ARGS]{}", &[]),
+        ("[TOOL_CALLS]now[ARGS][]".into(), "[TOOL_CALLS]now[ARGS][]", &[]),
+        ("[TOOL_CALLS][ARGS]{}".into(), "[TOOL_CALLS][ARGS]{}", &[]),
+        ("now[ARGS]{}".into(), "now[ARGS]{}", &[]),
+        // The fault shows only inside the arguments, or the model ends there.
+        ("[TOOL_CALLS]sum[ARGS]{\"a\": x} y".into(), "⟨0⟩} y", &["sum {\"a\": x end"]),
+        ("[TOOL_CALLS]sum[ARGS]{\"a\": \"b".into(), "⟨0⟩", &["sum {\"a\": \"b end"]),
+    ];
+    check("mistral", cases);
+}
+
+#[test]
 fn nesting_and_length_are_bounded() {
     let deep = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
     let one = |shape: &str, text: String| gather(calls(shape, true), [text].into_iter(), false);
@@ -478,6 +502,7 @@ fn a_cut_answer_has_no_marks_and_one_call_where_no_more_are_allowed() {
     for (shape, whole, done) in [
         ("xml", format!("Well. {}", tagged("n", "1")), "</function>"),
         ("glm", format!("Well. {}", paired("n", "1")), "</tool_call>"),
+        ("mistral", "Well. [TOOL_CALLS]sum[CALL_ID]a1[ARGS]{\"n\": 1}".into(), "}"),
         ("deepseek", format!("Well. {}", fenced("{\"n\": 1}")), "}"),
         ("pythonic", format!("Well. {}", called("1")), ")"),
     ] {
