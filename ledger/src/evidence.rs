@@ -92,7 +92,7 @@ pub struct Statement {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TestResult {
-    /// `PASSED`, or `FAILED` where a check failed.
+    /// `PASSED`, `FAILED` where a check failed, or `WARNED` where none did and none passed.
     pub result: Verdict,
     /// The suite's components.
     pub configuration: Vec<Resource>,
@@ -121,8 +121,23 @@ pub struct TestResult {
 pub enum Verdict {
     /// Something passed, and nothing failed.
     Passed,
-    /// Something failed, or nothing could be seen.
+    /// Something failed.
     Failed,
+    /// Nothing failed and nothing passed: nothing is proven. In-toto's third word for it.
+    #[serde(rename = "WARNED")]
+    Unproven,
+}
+
+impl Verdict {
+    /// What follows from the lists of checks.
+    #[must_use]
+    pub fn of(passed: &[String], failed: &[String]) -> Self {
+        match (passed, failed) {
+            ([], []) => Self::Unproven,
+            (_, []) => Self::Passed,
+            _ => Self::Failed,
+        }
+    }
 }
 
 /// The back-end that was tested.

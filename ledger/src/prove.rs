@@ -529,11 +529,21 @@ pub(crate) fn report<'a>(
         return Err(("evidence-missing", reason));
     }
     let predicate = &statement.predicate;
-    if predicate.result != Verdict::Passed {
-        let failed = predicate.failed_tests.join(", ");
-        return Err(("evidence-failed", format!("the report {digest} has failures: {failed}")));
+    // Whatever it says of itself, the lists count.
+    let lists = Verdict::of(&predicate.passed_tests, &predicate.failed_tests);
+    match (predicate.result, lists) {
+        (Verdict::Passed, Verdict::Passed) => Ok(statement),
+        (Verdict::Failed, _) | (_, Verdict::Failed) => {
+            let failed = predicate.failed_tests.join(", ");
+            Err(("evidence-failed", format!("the report {digest} has failures: {failed}")))
+        }
+        (Verdict::Unproven, _) | (_, Verdict::Unproven) => {
+            let reason = format!(
+                "the report {digest} proves nothing, no check applied; test it with a model and a probe that it is for"
+            );
+            Err(("evidence-missing", reason))
+        }
     }
-    Ok(statement)
 }
 
 /// The digest of the grant that a plugin of this name and kind has: its own file in

@@ -208,3 +208,18 @@ fn a_folder_of_reports_is_read_and_a_damaged_one_is_named() {
     let error = Evidence::open(folder.path()).unwrap_err().to_string();
     assert!(error.contains("bad.json"), "{error}");
 }
+
+#[test]
+fn the_verdict_follows_from_the_lists() {
+    let some = ["text.greedy".to_owned()];
+    for (passed, failed, verdict, word) in [
+        (&some[..], &[][..], Verdict::Passed, "PASSED"),
+        (&some, &some, Verdict::Failed, "FAILED"),
+        (&[], &some, Verdict::Failed, "FAILED"),
+        (&[], &[], Verdict::Unproven, "WARNED"),
+    ] {
+        assert_eq!(Verdict::of(passed, failed), verdict);
+        assert_eq!(serde_json::to_value(verdict).unwrap(), word);
+        assert_eq!(serde_json::from_value::<Verdict>(word.into()).unwrap(), verdict);
+    }
+}

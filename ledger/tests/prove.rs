@@ -97,6 +97,31 @@ const CASES: &[(&str, &str, &[&str], Spoil)] = &[
         statement.predicate.result = Verdict::Failed;
         rewrite(home, pin, statement);
     }),
+    ("evidence of nothing", "evidence-missing", &["inspect"], |home, _, pin, _| {
+        let mut statement = report(b"second", "2026-11-29T12:00:00Z");
+        statement.predicate.result = Verdict::Unproven;
+        rewrite(home, pin, statement);
+    }),
+    (
+        "evidence of nothing that says it passed",
+        "evidence-missing",
+        &["inspect"],
+        |home, _, pin, _| {
+            let mut statement = report(b"second", "2026-11-29T12:00:00Z");
+            statement.predicate.passed_tests.clear();
+            rewrite(home, pin, statement);
+        },
+    ),
+    (
+        "evidence of failure that says it passed",
+        "evidence-failed",
+        &["inspect"],
+        |home, _, pin, _| {
+            let mut statement = report(b"second", "2026-11-29T12:00:00Z");
+            statement.predicate.failed_tests.push("text.seed".into());
+            rewrite(home, pin, statement);
+        },
+    ),
     ("evidence of long ago", "evidence-stale", &["inspect"], |home, _, pin, _| {
         rewrite(home, pin, report(b"second", "2026-08-30T12:00:00Z"));
     }),

@@ -9,6 +9,7 @@
 //! Bounds: schemas and grammars by size and depth, compilation by time, each step by the work the
 //! grammar may do; beyond them a request or an answer fails, and only that one.
 
+mod calls;
 mod check;
 mod compile;
 mod formats;
@@ -30,6 +31,7 @@ pub use check::{Checker, Rule, Walk};
 
 use crate::{core::Core, text::Reading};
 pub(crate) use compile::Grammars;
+use grammar::Thoughts;
 use guard::Thought;
 pub(crate) use guard::{Allowed, Guard};
 
@@ -53,10 +55,7 @@ pub(crate) async fn guard(
     if request.constraint.is_none() && !forced && !strict {
         return Ok(None);
     }
-    let Some((words, compiled)) = compile::compile(core, request, tools).await? else {
-        return Ok(None);
-    };
-    let thought = match &reading.reasoning {
+    let mut thought = match &reading.reasoning {
         None => Thought::default(),
         Some(span) => {
             let open = span.open.trim();
@@ -73,5 +72,12 @@ pub(crate) async fn guard(
             }
         }
     };
+    let thoughts = Thoughts { opened: thought.opened, may_open: thought.may_open };
+    let Some((words, compiled)) = compile::compile(core, request, tools, thoughts).await? else {
+        return Ok(None);
+    };
+    if compiled.thinks {
+        thought = Thought::default();
+    }
     Ok(Some(Guard::new(words, compiled, thought)))
 }

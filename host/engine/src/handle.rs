@@ -113,17 +113,12 @@ impl Model for Handle {
         let encodes = core.encodes();
         let shape = core.dialect.tools.as_ref().map(|tools| tools.shape.as_str());
         let tools = shape.is_some_and(Calls::knows);
-        let forced = shape.is_some_and(Calls::binds);
         let valued =
             |name: &str, value: String| Claim { value: Some(value), ..Claim::supported(name) };
         let unread = shape.map_or_else(
             || "the family does not say how tools are called".to_owned(),
             |shape| format!("tool calls of shape `{shape}` are not read by this engine"),
         );
-        let unforced = match shape {
-            Some(shape) if tools => format!("tool calls of shape `{shape}` cannot be forced"),
-            _ => unread.clone(),
-        };
         let moe = core.plan.program.steps.iter().any(|step| matches!(step.op, Op::Moe(_)));
         let reasons = core.dialect.reasoning.is_some();
         let vectors = "this model makes embeddings";
@@ -142,7 +137,7 @@ impl Model for Handle {
             either("reasoning.control", reasons, "the model does not reason"),
             either("streaming.reasoning", reasons, "the model does not reason"),
             Claim::supported("streaming.content"),
-            either("tools.required", forced, &unforced),
+            either("tools.required", tools, &unread),
             either("structured_output", !encodes, vectors),
             either("structured.json-object", !encodes, vectors),
             either("structured.json-schema", !encodes, vectors),

@@ -20,8 +20,8 @@ use gristmill_core::{
     program::{Dialect, Span, ToolFormat},
 };
 
-pub(crate) use calls::HARMONY;
 pub use calls::{Calls, Offer};
+pub(crate) use calls::{HARMONY, Kinds, deepseek, glm, letter, shape, tagged};
 pub use stops::Stops;
 pub use utf8::Utf8;
 
@@ -78,7 +78,9 @@ impl Reading {
         let tools = dialect.tools.iter().flat_map(|tools| [&tools.open, &tools.close]);
         let text = text.trim();
         let named = !text.is_empty() && spans.chain(tools).any(|mark| mark.contains(text));
-        named || (Self::on_channels(dialect) && channels::marks(text))
+        named
+            || dialect.tools.as_ref().is_some_and(|format| shape::inner(format, text))
+            || (Self::on_channels(dialect) && channels::marks(text))
     }
 
     /// Whether the family's answers are messages on channels.

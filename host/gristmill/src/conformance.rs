@@ -4,7 +4,8 @@
 //! Every check runs in a call of its own, so that one that traps or hangs is one finding. The
 //! back-end is asked through the same contract as ever; what it leaves to the host (the models of the
 //! store) the host says for it. A report is about one model; without `--model` there is one report for
-//! each that the back-end lists. The exit status is non-zero when a check failed.
+//! each that the back-end lists. The exit status is 1 when a check failed, and [`Unproven::STATUS`] when
+//! none did and a report proves nothing.
 
 use std::{
     fs,
@@ -83,8 +84,8 @@ pub(crate) fn conformance(settings: &Settings, places: &Places, command: Command
             let statement = target.test(&suite, info, &arguments).await?;
             print!("{}", table(&statement));
             failed += statement.predicate.failed_tests.len();
-            if statement.predicate.passed_tests.is_empty() {
-                unseen.push(info.id.as_str());
+            if statement.predicate.result == Verdict::Unproven {
+                unseen.push(info.id.clone());
             }
             let Some(out) = &arguments.out else { continue };
             let path = if target.infos.len() > 1 { of_model(out, &info.id) } else { out.clone() };
@@ -96,10 +97,26 @@ pub(crate) fn conformance(settings: &Settings, places: &Places, command: Command
             println!("report {}", path.display());
         }
         ensure!(failed == 0, "{failed} checks failed");
-        ensure!(unseen.is_empty(), "no check saw anything of {}", unseen.join(", "));
-        Ok(())
+        if unseen.is_empty() { Ok(()) } else { Err(Unproven(unseen).into()) }
     })
 }
+
+/// Of these models no check failed, and none saw anything.
+#[derive(Debug)]
+pub(crate) struct Unproven(Vec<String>);
+
+impl Unproven {
+    /// The exit status, apart from that of a failure.
+    pub(crate) const STATUS: u8 = 3;
+}
+
+impl std::fmt::Display for Unproven {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "nothing is proven: no check applied to {}", self.0.join(", "))
+    }
+}
+
+impl std::error::Error for Unproven {}
 
 /// The report of the whole suite on a back-end with one model.
 pub(crate) async fn report(composed: &Composed, backend: &str, model: &str) -> Result<Statement> {
@@ -239,13 +256,8 @@ impl Target {
             of.map(|finding| finding.id.clone()).collect::<Vec<_>>()
         };
         let (passed_tests, failed_tests) = (ids(Outcome::Passed), ids(Outcome::Failed));
-        // Where nothing could be seen, nothing was passed.
-        let result = match failed_tests.is_empty() && !passed_tests.is_empty() {
-            true => Verdict::Passed,
-            false => Verdict::Failed,
-        };
         let predicate = TestResult {
-            result,
+            result: Verdict::of(&passed_tests, &failed_tests),
             configuration: suite
                 .iter()
                 .map(|loaded| Resource::new(&loaded.name, loaded.probe.digest()))
@@ -396,6 +408,9 @@ fn table(statement: &Statement) -> String {
         predicate.passed_tests.len(),
         predicate.failed_tests.len()
     ));
+    if predicate.result == Verdict::Unproven {
+        text.push_str("nothing is proven: no check applied\n");
+    }
     text
 }
 

@@ -33,7 +33,10 @@ fn main() -> std::process::ExitCode {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
-            std::process::ExitCode::FAILURE
+            match error.downcast_ref::<conformance::Unproven>() {
+                Some(_) => std::process::ExitCode::from(conformance::Unproven::STATUS),
+                None => std::process::ExitCode::FAILURE,
+            }
         }
     }
 }

@@ -17,7 +17,7 @@ use gristmill_core::{
 };
 use gristmill_ledger::{
     Date, Kind, Ledger, Pin,
-    evidence::{self, Statement},
+    evidence::{self, Statement, Verdict},
     guardrail::{Guardrail, Measured, Rates},
     is_kept,
     performance::{Record, ResultClass},
@@ -164,8 +164,8 @@ async fn compare(
     let failed = &report.predicate.failed_tests;
     if !failed.is_empty() {
         lost.push(format!("it fails {}", failed.join(", ")));
-    } else if report.predicate.passed_tests.is_empty() {
-        lost.push("no check saw anything of it".to_owned());
+    } else if report.predicate.result == Verdict::Unproven {
+        lost.push("nothing is proven: no check applied to it".to_owned());
     }
     if let Some(ours) = ours {
         let before = conformance::report(ours, backend, model).await?;

@@ -16,6 +16,7 @@ use gristmill_kernels::{Quant, encode_row};
 use crate::{
     blocks,
     gguf::{File, Value},
+    vocabulary::add_marks,
 };
 
 mod family;
@@ -286,7 +287,7 @@ fn quant_of(
 /// # Errors
 /// When there is no such mix, a row does not fit it, or the file cannot be written.
 pub fn write(shape: &Shape, mix: &str, seed: u64, path: &Path) -> Result<()> {
-    save(shape, mix, seed, usize::MAX, None, path)
+    save(shape, mix, seed, usize::MAX, None, &[], path)
 }
 
 /// The same with another chat template (Jinja) than its vocabulary's.
@@ -300,7 +301,21 @@ pub fn write_chatty(
     template: &str,
     path: &Path,
 ) -> Result<()> {
-    save(shape, mix, seed, usize::MAX, Some(template), path)
+    save(shape, mix, seed, usize::MAX, Some(template), &[], path)
+}
+
+/// The same with these control tokens as the last of its vocabulary, which is byte-level.
+///
+/// # Errors
+/// As [`write()`].
+pub fn write_marked(
+    shape: &Shape,
+    mix: &str,
+    seed: u64,
+    marks: &[&str],
+    path: &Path,
+) -> Result<()> {
+    save(shape, mix, seed, usize::MAX, None, marks, path)
 }
 
 /// Writes a model in which few rows of a tensor differ, so that gigabytes are made at the speed of
@@ -309,7 +324,7 @@ pub fn write_chatty(
 /// # Errors
 /// As [`write()`].
 pub fn write_for_speed(shape: &Shape, mix: &str, seed: u64, path: &Path) -> Result<()> {
-    save(shape, mix, seed, 61, None, path)
+    save(shape, mix, seed, 61, None, &[], path)
 }
 
 fn save(
@@ -318,12 +333,15 @@ fn save(
     seed: u64,
     distinct: usize,
     template: Option<&str>,
+    marks: &[&str],
     path: &Path,
 ) -> Result<()> {
     let stock = RefCell::new(Stock::default());
     let mut file = File::new(shape.family.architecture());
     let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("model");
-    keys::describe(shape, name, &mut file)?;
+    let unmarked = Shape { vocabulary: shape.vocabulary - marks.len() as u32, ..shape.clone() };
+    keys::describe(&unmarked, name, &mut file)?;
+    add_marks(&mut file, marks);
     if let Some(template) = template {
         file.replace("tokenizer.chat_template", Value::text(template));
     }

@@ -65,6 +65,23 @@ fn byte_level(file: &mut File<'_>, size: usize, pre: &str) -> Result<()> {
     Ok(())
 }
 
+/// Adds control tokens behind those of a byte-level vocabulary.
+pub(crate) fn add_marks(file: &mut File<'_>, marks: &[&str]) {
+    let more = marks.len() as u32;
+    for (key, value) in &mut file.metadata {
+        match (key.as_str(), value) {
+            ("tokenizer.ggml.tokens", Value::Array(_, tokens)) => {
+                tokens.extend(marks.iter().map(|mark| Value::text(*mark)));
+            }
+            ("tokenizer.ggml.token_type", Value::Array(_, types)) => {
+                types.extend(marks.iter().map(|_| Value::I32(CONTROL)));
+            }
+            (key, Value::U32(size)) if key.ends_with(".vocab_size") => *size += more,
+            _ => {}
+        }
+    }
+}
+
 fn sentence_piece(file: &mut File<'_>, size: usize) -> Result<()> {
     let mut tokens: Vec<String> = ["<pad>", "<eos>", "<bos>", "<unk>"].map(str::to_owned).to_vec();
     let mut types = vec![CONTROL, CONTROL, CONTROL, UNKNOWN];

@@ -3,13 +3,17 @@
 
 use std::{sync::Arc, thread};
 
-use gristmill_core::{Error, Result, request::Constraint};
+use gristmill_core::{
+    Error, Result,
+    program::Dialect,
+    request::{Constraint, Reasoning, Request},
+};
 use gristmill_models::Tokenizer;
 use llguidance::Matcher;
 
 use super::{
     compile::{Compiled, STACK, from_draft},
-    grammar::whole,
+    grammar::{Draft, Thoughts, draft, whole},
     trie::Words,
 };
 
@@ -46,7 +50,23 @@ impl Checker {
     /// # Errors
     /// `invalid-request` with `field` and `path` for what cannot be enforced; `unsupported`.
     pub fn compile(&self, constraint: &Constraint) -> Result<Rule> {
-        let draft = whole(constraint)?;
+        self.compiled(whole(constraint)?)
+    }
+
+    /// Compiles what binds the answer to a request of a family that speaks like this, from the
+    /// answer's beginning; none when nothing does.
+    ///
+    /// # Errors
+    /// As [`Checker::compile`].
+    pub fn request(&self, request: &Request, dialect: &Dialect) -> Result<Option<Rule>> {
+        let tools = !request.tools.is_empty();
+        let may_open = dialect.reasoning.is_some() && request.reasoning != Reasoning::Off;
+        let thoughts = Thoughts { opened: false, may_open };
+        let draft = draft(request, dialect, tools, &self.tokenizer, thoughts)?;
+        draft.map(|draft| self.compiled(draft)).transpose()
+    }
+
+    fn compiled(&self, draft: Draft) -> Result<Rule> {
         let words = Arc::clone(&self.words);
         let thread = thread::Builder::new()
             .stack_size(STACK)
@@ -64,7 +84,19 @@ impl Rule {
     /// # Errors
     /// `invalid-request` when the vocabulary cannot spell the text.
     pub fn accepts(&self, text: &str) -> Result<bool> {
-        let tokens = self.tokenizer.encode(text, false)?;
+        self.takes(text, false)
+    }
+
+    /// The same of a text in which marks are the tokens that they spell.
+    ///
+    /// # Errors
+    /// As [`Rule::accepts`].
+    pub fn accepts_marked(&self, text: &str) -> Result<bool> {
+        self.takes(text, true)
+    }
+
+    fn takes(&self, text: &str, marks: bool) -> Result<bool> {
+        let tokens = self.tokenizer.encode(text, marks)?;
         let mut walk = self.walk();
         Ok(tokens.iter().all(|token| walk.accept(*token)) && walk.complete())
     }

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::{Semaphore, oneshot};
 
 use super::{
-    grammar::{Draft, document, draft},
+    grammar::{Draft, Thoughts, document, draft},
     schema::refusal,
     trie::Words,
 };
@@ -38,6 +38,8 @@ pub(super) struct Compiled {
     matcher: Matcher,
     /// Bytes after which it begins; none: with the answer.
     pub(super) after: Option<String>,
+    /// Whether thoughts are a part of it.
+    pub(super) thinks: bool,
 }
 
 impl Compiled {
@@ -96,6 +98,7 @@ pub(super) async fn compile(
     core: &Arc<Core>,
     request: &Request,
     tools: bool,
+    thoughts: Thoughts,
 ) -> Result<Option<(Arc<Words>, Arc<Compiled>)>> {
     let permit = PERMITS.acquire().await.map_err(|_| Error::internal("no compiler"))?;
     let (core, request) = (Arc::clone(core), request.clone());
@@ -104,7 +107,7 @@ pub(super) async fn compile(
         .name("grammar".to_owned())
         .stack_size(STACK)
         .spawn(move || {
-            let done = build(&core, &request, tools);
+            let done = build(&core, &request, tools, thoughts);
             drop(permit);
             // Whoever asked may be gone.
             let _ = reply.send(done);
@@ -125,9 +128,10 @@ fn build(
     core: &Core,
     request: &Request,
     tools: bool,
+    thoughts: Thoughts,
 ) -> Result<Option<(Arc<Words>, Arc<Compiled>)>> {
-    let format = core.dialect.tools.as_ref().filter(|_| tools);
-    let Some(draft) = draft(request, format, &core.tokenizer)? else { return Ok(None) };
+    let draft = draft(request, &core.dialect, tools, &core.tokenizer, thoughts)?;
+    let Some(draft) = draft else { return Ok(None) };
     let words = core.grammars.words(core)?;
     let text = serde_json::to_vec(&draft.grammar)
         .map_err(|error| Error::internal(format!("a grammar as JSON: {error}")))?;
@@ -150,7 +154,7 @@ pub(super) fn from_draft(words: &Words, draft: Draft) -> Result<Compiled> {
         Err(message) => return Err(blame(words, &draft, &message)),
     };
     tracing::debug!(us = begun.elapsed().as_micros(), "compiled a grammar");
-    Ok(Compiled { matcher, after: draft.after })
+    Ok(Compiled { matcher, after: draft.after, thinks: draft.thinks })
 }
 
 fn compiled(words: &Words, grammar: TopLevelGrammar) -> std::result::Result<Matcher, String> {

@@ -1,5 +1,5 @@
-//! Tool calls in the answer, in the shapes `json`, `json-list`, `xml`, `pythonic` and `harmony`, as
-//! they are written.
+//! Tool calls in the answer, in the shapes `json`, `json-list`, `xml`, `glm`, `mistral`,
+//! `pythonic`, `deepseek` and `harmony`, as they are written.
 //!
 //! A call is announced as soon as its name is known and its arguments have begun. Arguments that
 //! are JSON are passed on byte for byte, others become JSON on the way, in the order they are
@@ -21,15 +21,21 @@ use super::{
     marks::{cut, partial},
 };
 
+pub(crate) mod deepseek;
+pub(crate) mod glm;
 mod harmony;
 mod kinds;
 mod literal;
+mod mistral;
 mod pythonic;
 mod scan;
-mod shape;
+pub(crate) mod shape;
+pub(crate) mod tagged;
 mod xml;
 
+pub(crate) use kinds::Kinds;
 pub use kinds::Offer;
+pub(crate) use pythonic::letter;
 use scan::Scan;
 pub(crate) use shape::HARMONY;
 use shape::Reader;
@@ -91,16 +97,10 @@ impl Calls {
         }
     }
 
-    /// Whether this host has a parser for the shape.
+    /// Whether this host has a parser for the shape, and a grammar.
     #[must_use]
     pub fn knows(shape: &str) -> bool {
         shape::knows(shape)
-    }
-
-    /// Whether an answer can be bound to be calls of the shape.
-    #[must_use]
-    pub fn binds(shape: &str) -> bool {
-        shape::binds(shape)
     }
 
     /// Whether the only call that was allowed is over.
@@ -124,8 +124,12 @@ impl Calls {
     /// Nothing follows; `cut`: because the answer was cut.
     pub fn finish(&mut self, cut: bool, events: &mut Vec<Event>) {
         match std::mem::replace(&mut self.place, Place::Text) {
-            Place::Call(call) if call.announced => {
+            Place::Call(mut call) if call.announced => {
                 if !cut {
+                    call.reader.finish();
+                    if let Some(arguments) = call.reader.take_arguments() {
+                        add(events, Event::ToolArguments(self.started - 1, arguments));
+                    }
                     self.end(events);
                 }
             }
@@ -285,7 +289,7 @@ impl Calls {
             {
                 add(events, Event::ToolArguments(self.started - 1, arguments));
             }
-            if matches!(verdict, Scan::Object) {
+            if matches!(verdict, Scan::Object | Scan::Last) {
                 if !call.announced {
                     verdict = Scan::Wrong;
                     break;
@@ -297,7 +301,7 @@ impl Calls {
                     break;
                 }
             }
-            if matches!(verdict, Scan::Done) {
+            if matches!(verdict, Scan::Done | Scan::Last) {
                 break;
             }
         }
@@ -315,7 +319,7 @@ impl Calls {
                 // It goes out now, so that its mark is not found again.
                 self.say(&call.raw, events);
             }
-            Scan::Done => self.held = rest,
+            Scan::Done | Scan::Last => self.held = rest,
             Scan::More | Scan::Next | Scan::Object => {
                 self.held = rest;
                 self.place = Place::Call(call);

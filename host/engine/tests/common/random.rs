@@ -11,7 +11,7 @@ use gristmill_engine::{
     runtime::{Model, Runtime},
 };
 use gristmill_models::store::{Silent, Store};
-use gristmill_testing::models::{Family, Shape, write};
+use gristmill_testing::models::{Family, Shape, write_marked};
 
 /// A control token that ends nothing, for marks.
 pub const MARK: &str = "<|im_start|>";
@@ -24,10 +24,15 @@ pub struct Noise {
 }
 
 pub async fn noise(dialect: Dialect) -> Noise {
+    noise_marked(dialect, &[]).await
+}
+
+/// The same with more control tokens.
+pub async fn noise_marked(dialect: Dialect, marks: &[&str]) -> Noise {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("noise.gguf");
     let shape = Shape { layers: 2, context: 4096, ..Shape::tiny(Family::Llama) };
-    write(&shape, "q8_0", 3, &file).unwrap();
+    write_marked(&shape, "q8_0", 3, marks, &file).unwrap();
     let store = Store::open(folder.path().join("store")).unwrap();
     store.import(file.to_str().unwrap(), Some("noise"), &mut Silent).unwrap();
     let config = EngineConfig { pin: false, ..EngineConfig::default() };

@@ -186,15 +186,15 @@ pub fn answer(
         let begun = Instant::now();
         let allowed = walk.allowed().unwrap();
         steps.push(begun.elapsed().as_secs_f64() * 1e6);
-        let ends = allowed.iter().any(|token| tokenizer.is_end(*token));
+        let ends = tokenizer.ends().iter().any(|token| allowed.binary_search(token).is_ok());
         if ends && draw(2) == 0 {
             return Some(String::from_utf8(bytes).unwrap());
         }
         // Text ends in finite time only if quotes and brackets are likelier than letters.
-        let closing: Vec<u32> = allowed
+        let closing: Vec<u32> = ["\"", "}", "]"]
             .iter()
-            .copied()
-            .filter(|t| matches!(tokenizer.token_bytes(*t).as_deref(), Some(b"\"" | b"}" | b"]")))
+            .filter_map(|text| tokenizer.id_of(text))
+            .filter(|token| allowed.binary_search(token).is_ok())
             .collect();
         let token = match draw(4) {
             0 if !closing.is_empty() => closing[draw(closing.len())],

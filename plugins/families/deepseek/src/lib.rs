@@ -103,9 +103,12 @@ impl Family for DeepSeek {
 
     fn speak(model: &Metadata) -> Result<Dialect> {
         let marks = ["<｜end▁of▁sentence｜>", "<|user|>", "<|observation|>", "<|im_end|>"];
-        let tools = model.template()?.contains("<｜tool▁calls▁begin｜>").then(|| {
+        let template = model.template()?;
+        let tools = template.contains("<｜tool▁calls▁begin｜>").then(|| {
             let (open, close) = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>");
-            ToolFormat::new(open, close, "deepseek", "", "")
+            // V3 and R1 write a word before the name and the arguments in a fence; V3.1 neither.
+            let word = if template.contains("```json") { "function" } else { "" };
+            ToolFormat::new(open, close, "deepseek", word, "")
         });
         Ok(Dialect { tools, ..Dialect::of_template(model, &marks)? })
     }

@@ -109,3 +109,27 @@ fn the_old_form_is_refused_by_name() {
         error.message
     );
 }
+
+#[test]
+fn the_template_says_how_it_speaks() {
+    let mark = "<｜tool▁calls▁begin｜>";
+    for (template, word) in [
+        (
+            format!("<think></think>{mark}function<｜tool▁sep｜>{{{{ name }}}}\n```json\n"),
+            "function",
+        ),
+        (format!("<think></think>{mark}{{{{ name }}}}<｜tool▁sep｜>"), ""),
+    ] {
+        let model = deepseek(&LATENT).with("tokenizer.chat_template", template.as_str());
+        let dialect = DeepSeek::speak(&model).unwrap();
+        assert!(dialect.reasoning.is_some());
+        let tools = dialect.tools.unwrap();
+        assert_eq!((&*tools.shape, &*tools.name_key), ("deepseek", word));
+        assert_eq!((&*tools.open, &*tools.close), (mark, "<｜tool▁calls▁end｜>"));
+    }
+    // Later templates, and Kimi's, have other marks.
+    for template in ["", "<｜DSML｜function_calls>", "<|tool_calls_section_begin|>"] {
+        let model = deepseek(&LATENT).with("tokenizer.chat_template", template);
+        assert!(DeepSeek::speak(&model).unwrap().tools.is_none(), "{template}");
+    }
+}

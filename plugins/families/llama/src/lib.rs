@@ -88,13 +88,18 @@ impl Family for Llama {
     }
 }
 
-/// How this template asks for calls: Hermes' marks, Mistral's list, or the bare object of Llama 3.
+/// How this template asks for calls: Hermes' marks, Mistral's list or its
+/// later single calls, or the bare object of Llama 3.
 fn tools(template: &str) -> Option<ToolFormat> {
     if template.contains("<tool_call>[") {
         Some(ToolFormat { shape: "json-list".to_owned(), ..ToolFormat::hermes() })
     } else if template.contains("<tool_call>") {
         Some(ToolFormat::hermes())
-    } else if template.contains("[TOOL_CALLS]") && !template.contains("[ARGS]") {
+    } else if template.contains("[TOOL_CALLS]") && template.contains("[ARGS]") {
+        // Since Mistral Small 3.2; some write an id of their own too.
+        let id = if template.contains("[CALL_ID]") { "[CALL_ID]" } else { "" };
+        Some(ToolFormat::new("[TOOL_CALLS]", "", "mistral", id, "[ARGS]"))
+    } else if template.contains("[TOOL_CALLS]") {
         Some(ToolFormat::new("[TOOL_CALLS]", "", "json-list", "name", "arguments"))
     } else if template.contains("\"parameters\": dictionary of argument name") {
         Some(ToolFormat::new("", "", "json", "name", "parameters"))

@@ -235,7 +235,13 @@ fn the_template_says_how_it_speaks() {
     assert_eq!((llama3.defaults.temperature, llama3.defaults.top_p), (Some(0.6), Some(0.9)));
 
     assert_eq!(speak("[TOOL_CALLS] [{").tools.unwrap().shape, "json-list");
-    assert_eq!(speak("[TOOL_CALLS]name[ARGS]{").tools, None);
+    for (template, id) in
+        [("[TOOL_CALLS]name[ARGS]{", ""), ("[TOOL_CALLS]name[CALL_ID]id[ARGS]{", "[CALL_ID]")]
+    {
+        let tools = speak(template).tools.unwrap();
+        assert_eq!((&*tools.shape, &*tools.name_key), ("mistral", id));
+        assert_eq!((&*tools.open, &*tools.arguments_key), ("[TOOL_CALLS]", "[ARGS]"));
+    }
     let distilled = speak("{{'<｜Assistant｜><think>\\n'}}");
     assert!(distilled.reasoning.is_some_and(|span| span.open_at_start));
 

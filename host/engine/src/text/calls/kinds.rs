@@ -5,7 +5,11 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{literal, shape::XML};
+use super::{
+    literal,
+    scan::Json,
+    shape::{GLM, XML},
+};
 
 /// Subschemas of one tool that are looked at.
 const LOOKS: u32 = 4000;
@@ -15,6 +19,16 @@ const NESTED: u32 = 16;
 /// Types a value may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Kinds(u8);
+
+const NAMES: [(&str, Kinds); 7] = [
+    ("string", Kinds::STRING),
+    ("null", Kinds::NULL),
+    ("boolean", Kinds::BOOLEAN),
+    ("integer", Kinds::INTEGER),
+    ("number", Kinds::NUMBER),
+    ("array", Kinds::ARRAY),
+    ("object", Kinds::OBJECT),
+];
 
 impl Kinds {
     const STRING: Self = Self(1);
@@ -26,16 +40,8 @@ impl Kinds {
     const OBJECT: Self = Self(64);
 
     fn named(name: &str) -> Self {
-        match name {
-            "string" => Self::STRING,
-            "null" => Self::NULL,
-            "boolean" => Self::BOOLEAN,
-            "integer" => Self::INTEGER,
-            "number" => Self::NUMBER,
-            "array" => Self::ARRAY,
-            "object" => Self::OBJECT,
-            _ => Self(0),
-        }
+        let known = NAMES.iter().find(|(known, _)| *known == name);
+        known.map_or(Self(0), |(_, kind)| *kind)
     }
 
     fn of(value: &Value) -> Self {
@@ -60,18 +66,35 @@ impl Kinds {
         self.0 & other.0 != 0
     }
 
-    fn admits(self, value: &Value) -> bool {
-        let kind = Self::of(value);
+    /// Whether a text is JSON of one of these types.
+    fn admits(self, text: &str) -> bool {
+        if !Json::whole(text) {
+            return false;
+        }
+        let kind = match text.bytes().next() {
+            Some(b'"') => Self::STRING,
+            Some(b'[') => Self::ARRAY,
+            Some(b'{') => Self::OBJECT,
+            Some(b'n') => Self::NULL,
+            Some(b't' | b'f') => Self::BOOLEAN,
+            _ if text.parse::<f64>().is_ok_and(|number| number.fract() == 0.0) => Self::INTEGER,
+            _ => Self::NUMBER,
+        };
         self.has(kind) || (kind == Self::INTEGER && self.has(Self::NUMBER))
     }
 
+    /// Their names in a schema.
+    pub(crate) fn names(self) -> Vec<&'static str> {
+        NAMES.iter().filter(|(_, kind)| self.has(*kind)).map(|(name, _)| *name).collect()
+    }
+
     /// Whether a value is text as it stands, unless it is null.
-    pub(super) fn text(self) -> bool {
+    pub(crate) fn text(self) -> bool {
         self.0 == 0 || self.has(Self::STRING)
     }
 
     /// Whether it may be null.
-    pub(super) fn nullable(self) -> bool {
+    pub(crate) fn nullable(self) -> bool {
         self.has(Self::NULL)
     }
 
@@ -79,12 +102,10 @@ impl Kinds {
     /// spelling of the same.
     pub(super) fn convert(self, text: &str) -> Option<String> {
         let text = text.trim();
-        let fits =
-            |json: &str| serde_json::from_str::<Value>(json).is_ok_and(|value| self.admits(&value));
-        if fits(text) {
+        if self.admits(text) {
             return Some(text.to_owned());
         }
-        literal::convert(text).filter(|json| fits(json))
+        literal::convert(text).filter(|json| self.admits(json))
     }
 }
 
@@ -101,12 +122,17 @@ impl Offer {
     /// A tool and the JSON schema of its parameters, which is read where calls of this shape need it.
     #[must_use]
     pub fn new(shape: &str, name: &str, schema: &str) -> Self {
-        if shape != XML {
+        if !matches!(shape, XML | GLM) {
             return Self { name: name.to_owned(), kinds: BTreeMap::new() };
         }
         let root: Value = serde_json::from_str(schema).unwrap_or_default();
         let mut looks = LOOKS;
-        let kinds = root
+        // The whole may be a reference to what has the properties.
+        let mut object = &root;
+        while let Some(target) = target(&root, object).filter(|_| looks > 0) {
+            (object, looks) = (target, looks - 1);
+        }
+        let kinds = object
             .get("properties")
             .and_then(Value::as_object)
             .into_iter()
@@ -117,9 +143,15 @@ impl Offer {
     }
 
     /// What a parameter is; none of the types for one that the schema does not name.
-    pub(super) fn kinds(&self, parameter: &str) -> Kinds {
+    pub(crate) fn kinds(&self, parameter: &str) -> Kinds {
         self.kinds.get(parameter).copied().unwrap_or_default()
     }
+}
+
+/// What a schema refers to.
+fn target<'a>(root: &'a Value, schema: &Value) -> Option<&'a Value> {
+    let reference = schema.get("$ref")?.as_str()?;
+    root.pointer(reference.strip_prefix('#')?)
 }
 
 /// The types a schema leaves; none of them where it does not speak of types.
@@ -146,9 +178,8 @@ fn kinds(root: &Value, schema: &Value, depth: u32, looks: &mut u32) -> Kinds {
     if let Some(values) = schema.get("enum").and_then(Value::as_array) {
         return values.iter().fold(none, |all, value| all.or(Kinds::of(value)));
     }
-    if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
-        let target = reference.strip_prefix('#').and_then(|pointer| root.pointer(pointer));
-        return target.map_or(none, |target| kinds(root, target, depth - 1, looks));
+    if schema.get("$ref").is_some() {
+        return target(root, schema).map_or(none, |target| kinds(root, target, depth - 1, looks));
     }
     for several in ["anyOf", "oneOf"] {
         if let Some(schemas) = schema.get(several).and_then(Value::as_array) {

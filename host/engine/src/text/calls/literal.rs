@@ -2,10 +2,7 @@
 //! numbers, `True`, `False` and `None`, lists and dictionaries. JSON's own words are taken too:
 //! models mix them.
 
-use super::scan::DEPTH;
-
-/// Bytes of a number or word, as in JSON.
-const WORD: usize = 64;
+use super::scan::{self, DEPTH, WORD};
 
 /// What a character meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -324,7 +321,6 @@ fn word(text: &str) -> Option<String> {
         digits.push('0');
     }
     let number = format!("{sign}{digits}");
-    let valid = digits.starts_with(|c: char| c.is_ascii_digit())
-        && serde_json::from_str::<serde_json::Number>(&number).is_ok();
+    let valid = digits.starts_with(|c: char| c.is_ascii_digit()) && scan::number(&number);
     valid.then_some(number)
 }

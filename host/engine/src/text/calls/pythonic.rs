@@ -212,6 +212,6 @@ impl Shape for Pythonic {
 }
 
 /// What names are made of.
-fn letter(c: char) -> bool {
+pub(crate) fn letter(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '_' | '-' | '.')
 }

@@ -7,6 +7,8 @@ use super::shape::Shape;
 
 /// Nesting of one call's arguments.
 pub(super) const DEPTH: usize = 128;
+/// Bytes of a number or word.
+pub(super) const WORD: usize = 64 << 10;
 /// Bytes of a call that come before its name is known.
 pub(super) const UNNAMED: usize = 64 << 10;
 
@@ -19,6 +21,8 @@ pub(super) enum Scan {
     Next,
     /// A call's object is complete; in a list another may follow.
     Object,
+    /// A call's object is complete, and so is the closing mark.
+    Last,
     /// The closing mark is complete.
     Done,
     /// It is no call, and this character is not part of one.
@@ -245,6 +249,23 @@ enum State {
     Done,
 }
 
+/// Whether a number or word is JSON's.
+fn word(text: &str) -> bool {
+    matches!(text, "true" | "false" | "null") || number(text)
+}
+
+/// Whether a number is spelled as JSON spells them; it may be larger than any float.
+pub(super) fn number(text: &str) -> bool {
+    let text = text.strip_prefix('-').unwrap_or(text);
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let (text, power) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    digits(whole)
+        && (whole == "0" || !whole.starts_with('0'))
+        && digits(fraction)
+        && digits(power.strip_prefix(['+', '-']).unwrap_or(power))
+}
+
 /// A JSON checker: a stack of what is open, and a state.
 #[derive(Debug, Default)]
 pub(super) struct Json {
@@ -254,6 +275,18 @@ pub(super) struct Json {
 }
 
 impl Json {
+    /// Whether a text is one value and no more.
+    pub(super) fn whole(text: &str) -> bool {
+        let mut json = Self::default();
+        let read = text.chars().all(|c| json.push(c).is_some());
+        read && match json.state {
+            State::Done => true,
+            State::After => json.open.is_empty(),
+            State::Word => json.open.is_empty() && word(&json.word),
+            _ => false,
+        }
+    }
+
     pub(super) fn depth(&self) -> usize {
         self.open.len()
     }
@@ -289,10 +322,12 @@ impl Json {
             State::Word => {
                 if c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.') {
                     self.word.push(c);
-                    return (self.word.len() <= 64).then_some(Token::Inside);
+                    return (self.word.len() <= WORD).then_some(Token::Inside);
                 }
                 let word = std::mem::take(&mut self.word);
-                serde_json::from_str::<serde_json::Value>(&word).ok()?;
+                if !self::word(&word) {
+                    return None;
+                }
                 self.state = State::After;
                 return self.push(c);
             }

@@ -6,8 +6,11 @@ use std::{fmt::Debug, sync::Arc};
 use gristmill_core::program::ToolFormat;
 
 use super::{
+    deepseek::{self, DeepSeek},
+    glm::{self, Glm},
     harmony::Harmony,
     kinds::Offer,
+    mistral::Mistral,
     pythonic::Pythonic,
     scan::{Scan, Scanner},
     xml::Xml,
@@ -15,24 +18,34 @@ use super::{
 
 /// The shape whose answers are messages on channels.
 pub(crate) const HARMONY: &str = "harmony";
-/// The shape whose values have their types from the tools' schemas.
-pub(super) const XML: &str = "xml";
+/// The shapes whose values have their types from the tools' schemas.
+pub(crate) const XML: &str = "xml";
+pub(crate) const GLM: &str = "glm";
+/// The other shapes.
+pub(crate) const MISTRAL: &str = "mistral";
+pub(crate) const PYTHONIC: &str = "pythonic";
+pub(crate) const DEEPSEEK: &str = "deepseek";
 
-/// Whether calls of this shape are read.
+/// Whether calls of this shape are read, and can be bound by a grammar.
 pub(super) fn knows(shape: &str) -> bool {
-    binds(shape) || matches!(shape, XML | "pythonic" | HARMONY)
+    matches!(shape, "json" | "json-list" | XML | GLM | MISTRAL | PYTHONIC | DEEPSEEK | HARMONY)
 }
 
-/// Whether calls of this shape can be bound by a grammar.
-pub(super) fn binds(shape: &str) -> bool {
-    matches!(shape, "json" | "json-list")
+/// Whether a special token's text is one of the shape's marks inside a call.
+pub(crate) fn inner(format: &ToolFormat, text: &str) -> bool {
+    match format.shape.as_str() {
+        MISTRAL => [&format.name_key, &format.arguments_key].iter().any(|mark| *mark == text),
+        GLM => [glm::KEY, glm::KEY_END, glm::VALUE, glm::VALUE_END].contains(&text),
+        DEEPSEEK => [deepseek::BEGIN, deepseek::SEPARATOR, deepseek::END].contains(&text),
+        _ => false,
+    }
 }
 
 /// The character a call begins with where no mark comes before it.
 pub(super) fn begins(shape: &str) -> char {
     match shape {
-        "json-list" | "pythonic" => '[',
-        XML => '<',
+        "json-list" | PYTHONIC => '[',
+        XML | GLM | DEEPSEEK => '<',
         _ => '{',
     }
 }
@@ -45,6 +58,8 @@ pub(super) trait Shape: Debug + Send {
     fn name(&self) -> Option<&str>;
     /// Its arguments, as far as nobody has taken them; none before they begin.
     fn arguments(&mut self) -> &mut Option<String>;
+    /// Nothing follows: arguments that lack only what is beside them are complete.
+    fn finish(&mut self) {}
 }
 
 /// Reads what stands between two marks.
@@ -61,7 +76,10 @@ impl Reader {
     pub(super) fn new(format: &ToolFormat, offers: &Arc<[Offer]>) -> Self {
         let shape: Box<dyn Shape> = match format.shape.as_str() {
             XML => Box::new(Xml::new(format, Arc::clone(offers))),
-            "pythonic" => Box::new(Pythonic::new(format)),
+            GLM => Box::new(Glm::new(format, Arc::clone(offers))),
+            MISTRAL => Box::new(Mistral::new(format)),
+            PYTHONIC => Box::new(Pythonic::new(format)),
+            DEEPSEEK => Box::new(DeepSeek::new(format)),
             _ => Box::new(Scanner::new(format)),
         };
         Self { shape, loose: String::new(), next: None }
@@ -101,6 +119,11 @@ impl Reader {
         self.loose.clear();
         self.loose.extend(self.next);
         Some(std::mem::take(arguments))
+    }
+
+    /// Nothing follows.
+    pub(super) fn finish(&mut self) {
+        self.shape.finish();
     }
 
     /// What was read so far belongs to a call that is complete.

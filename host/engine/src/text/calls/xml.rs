@@ -1,26 +1,19 @@
 //! Calls in tags, as Qwen 3 Coder and Seed-OSS write them:
 //! `<function=NAME><parameter=KEY>value</parameter></function>`.
 //!
-//! A value is bare text; the line ends next to its tags are not part of it. Text flows on as it is
-//! written. A value of another type is known only when it is whole; text that is nothing of that
-//! type is a string after all.
+//! The line ends next to a value's tags are not part of it.
 
 use std::sync::Arc;
 
 use gristmill_core::program::ToolFormat;
 
 use super::{
-    super::marks::partial,
     kinds::{Kinds, Offer},
-    literal::escaped,
+    literal::{Step, escaped},
     scan::{Scan, UNNAMED},
     shape::Shape,
+    tagged::Tagged,
 };
-
-/// Bytes of a value that is not text.
-const VALUE: usize = 1 << 20;
-/// How null is spelled.
-const NULLS: [&str; 2] = ["null", "None"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
@@ -44,22 +37,13 @@ pub(super) struct Xml {
     function: String,
     function_end: String,
     parameter: String,
-    parameter_end: String,
-    /// The same with the line end before it, which is no part of a value.
-    line_end: String,
     close: String,
     place: Place,
     /// The tag or name being read.
     word: String,
     name: Option<String>,
     arguments: Option<String>,
-    kinds: Kinds,
-    /// What was read of a value and is not decided.
-    value: String,
-    /// Whether nothing of the value was read.
-    fresh: bool,
-    /// Whether the value was begun in the arguments.
-    begun: bool,
+    value: Tagged,
     /// Bytes since the last value.
     read: usize,
 }
@@ -72,17 +56,12 @@ impl Xml {
             function: format!("<{function}="),
             function_end: format!("</{function}>"),
             parameter: format!("<{parameter}="),
-            parameter_end: format!("</{parameter}>"),
-            line_end: format!("\n</{parameter}>"),
             close: format.close.trim().to_owned(),
             place: Place::Begin,
             word: String::new(),
             name: None,
             arguments: None,
-            kinds: Kinds::default(),
-            value: String::new(),
-            fresh: true,
-            begun: false,
+            value: Tagged::new(format!("</{parameter}>"), true),
             read: 0,
         }
     }
@@ -137,83 +116,13 @@ impl Xml {
         }
         let name = self.name.as_deref();
         let offer = self.offers.iter().find(|offer| Some(offer.name.as_str()) == name);
-        self.kinds = offer.map_or_else(Kinds::default, |offer| offer.kinds(&word));
+        self.value.begin(offer.map_or_else(Kinds::default, |offer| offer.kinds(&word)));
         let before = if self.arguments.is_none() { "{" } else { ", " };
         let key = format!("{before}\"{}\": ", escaped(&word));
         self.arguments.get_or_insert_default().push_str(&key);
-        (self.fresh, self.begun, self.read) = (true, false, 0);
+        self.read = 0;
         self.place = Place::Value;
         Scan::More
-    }
-
-    /// A character of a value.
-    fn valued(&mut self, c: char) -> Scan {
-        let first = std::mem::replace(&mut self.fresh, false);
-        if first && c == '\n' {
-            return Scan::More;
-        }
-        self.value.push(c);
-        let mut value = std::mem::take(&mut self.value);
-        if let Some(text) = value.strip_suffix(&self.parameter_end) {
-            self.complete(text.strip_suffix('\n').unwrap_or(text));
-            self.place = Place::Body;
-            return Scan::More;
-        }
-        if !self.kinds.text() {
-            self.value = value;
-            return if self.value.len() > VALUE { Scan::Wrong } else { Scan::More };
-        }
-        if self.kinds.nullable() && !self.begun && self.may_be_null(&value) {
-            self.value = value;
-            return Scan::More;
-        }
-        let hold = partial(&value, &self.line_end).max(partial(&value, &self.parameter_end));
-        self.value = value.split_off(value.len() - hold);
-        self.flow(&value);
-        Scan::More
-    }
-
-    fn may_be_null(&self, value: &str) -> bool {
-        NULLS.iter().any(|null| match value.strip_prefix(null) {
-            Some(rest) => {
-                let end = rest.strip_prefix('\n').unwrap_or(rest);
-                self.parameter_end.starts_with(end)
-            }
-            None => null.starts_with(value),
-        })
-    }
-
-    /// Text of a value.
-    fn flow(&mut self, text: &str) {
-        if text.is_empty() {
-            return;
-        }
-        let arguments = self.arguments.get_or_insert_default();
-        if !std::mem::replace(&mut self.begun, true) {
-            arguments.push('"');
-        }
-        arguments.push_str(&escaped(text));
-    }
-
-    /// The last of a value.
-    fn complete(&mut self, text: &str) {
-        let converted = if !self.kinds.text() {
-            self.kinds.convert(text)
-        } else if self.kinds.nullable() && !self.begun && NULLS.contains(&text) {
-            Some("null".to_owned())
-        } else {
-            None
-        };
-        let arguments = self.arguments.get_or_insert_default();
-        if let Some(json) = converted {
-            arguments.push_str(&json);
-            return;
-        }
-        if !self.begun {
-            arguments.push('"');
-        }
-        arguments.push_str(&escaped(text));
-        arguments.push('"');
     }
 }
 
@@ -224,7 +133,14 @@ impl Shape for Xml {
             (self.name, self.arguments) = (None, None);
         }
         if self.place == Place::Value {
-            return self.valued(c);
+            return match self.value.push(c, self.arguments.get_or_insert_default()) {
+                Step::Wrong => Scan::Wrong,
+                Step::Whole => {
+                    self.place = Place::Body;
+                    Scan::More
+                }
+                Step::More | Step::Before => Scan::More,
+            };
         }
         self.read += c.len_utf8();
         if self.read > UNNAMED {
@@ -242,5 +158,10 @@ impl Shape for Xml {
 
     fn arguments(&mut self) -> &mut Option<String> {
         &mut self.arguments
+    }
+    fn finish(&mut self) {
+        if self.place == Place::Body && self.arguments.is_some() && self.word.is_empty() {
+            self.arguments.get_or_insert_default().push('}');
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Calls that are not JSON: tags and Python, split at every place.
+//! Calls that are not JSON alone: tags, Python, marks of their own, split at every place.
 
 use super::*;
 
@@ -12,6 +12,9 @@ const SCHEMA: &str = r##"{"type": "object", "$defs": {"many": {"type": "array"}}
 fn format(shape: &str) -> ToolFormat {
     let (open, close, name, arguments) = match shape {
         "xml" => ("<tool_call>", "</tool_call>", "function", "parameter"),
+        "glm" => ("<tool_call>", "</tool_call>", "", "arg_key"),
+        "mistral" => ("[TOOL_CALLS]", "", "[CALL_ID]", "[ARGS]"),
+        "deepseek" => ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "function", ""),
         _ => ("<|tool_call_start|>", "<|tool_call_end|>", "", ""),
     };
     ToolFormat {
@@ -113,6 +116,11 @@ fn tags_become_json_in_the_order_they_are_written() {
                 "⟨0⟩",
                 &["sum {\"text\": \"abc end"],
             ),
+            (
+                "<tool_call><function=sum><parameter=n>1</parameter>\n".into(),
+                "⟨0⟩",
+                &["sum {\"n\": 1} end"],
+            ),
             ("<tool_call><function=now>\n</function>".into(), "⟨0⟩", &["now {} end"]),
             ("<tool_call>\n<function=s".into(), "<tool_call>\n<function=s", &[]),
         ],
@@ -144,6 +152,8 @@ fn a_tagged_value_has_the_type_of_its_schema() {
         ("x", "1.50", "1.50"),
         ("x", "2", "2"),
         ("x", "1e3", "1e3"),
+        ("x", "1e999", "1e999"),
+        ("list", "[1e999, 007]", "\"[1e999, 007]\""),
         ("x", "\"2\"", "\"\\\"2\\\"\""),
         ("on", "true", "true"),
         ("on", "False", "false"),
@@ -253,6 +263,7 @@ x'",
         ("-2.50", "-2.50"),
         ("+1e5", "1e5"),
         ("1_000", "1000"),
+        ("1e999", "1e999"),
         (".5", "0.5"),
         ("-5.", "-5.0"),
         ("0xFF", "255"),
@@ -267,7 +278,7 @@ x'",
         ("{1: 2, True: False}", r#"{"1": 2, "true": false}"#),
     ];
     for (value, json) in cases {
-        serde_json::from_str::<serde_json::Value>(json).unwrap();
+        assert!(json == "1e999" || serde_json::from_str::<serde_json::Value>(json).is_ok());
         let wanted = (String::from("⟨0⟩"), vec![format!("sum {{\"a\": {json}}} end")]);
         assert_eq!(everywhere("pythonic", &called(value), false), wanted, "{value}");
     }
@@ -280,7 +291,7 @@ x'",
         "1_",
         "nan",
         "inf",
-        "1e999",
+        "1e",
         "f'a'",
         "(1, 2)",
         "{1, 2}",
@@ -301,14 +312,177 @@ x'",
     }
 }
 
+/// One call of GLM with one argument.
+fn paired(key: &str, value: &str) -> String {
+    format!(
+        "<tool_call>sum\n<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>\n</tool_call>"
+    )
+}
+
+#[test]
+fn pairs_of_tags_become_json_in_the_order_they_are_written() {
+    check(
+        "glm",
+        &[
+            (
+                "I will.\n<tool_call>sum\n<arg_key>text</arg_key>\n<arg_value>Köln \"q\" \\ </arg>\n\tb\n</arg_value>\n<arg_key>n</arg_key>\n<arg_value>3</arg_value>\n</tool_call>".into(),
+                "I will.\n⟨0⟩",
+                &["sum {\"text\": \"Köln \\\"q\\\" \\\\ </arg>\\n\\tb\\n\", \"n\": 3} end"],
+            ),
+            // GLM 4.7 writes no line ends.
+            (
+                "<tool_call>now</tool_call><tool_call>sum<arg_key>n</arg_key><arg_value>1</arg_value><arg_key>on</arg_key><arg_value>true</arg_value></tool_call>".into(),
+                "⟨0⟩⟨1⟩",
+                &["now {} end", "sum {\"n\": 1, \"on\": true} end"],
+            ),
+            ("<tool_call>\nnow \n</tool_call>\n".into(), "⟨0⟩", &["now {} end"]),
+            // What only looks like a call.
+            ("<tool_call></tool_call>!".into(), "<tool_call></tool_call>!", &[]),
+            ("<tool_call>sun\n</tool_call>".into(), "<tool_call>sun\n</tool_call>", &[]),
+            (
+                "<tool_call>sun<arg_key>n</arg_key>".into(),
+                "<tool_call>sun<arg_key>n</arg_key>",
+                &[],
+            ),
+            ("<tool_call>sum so".into(), "<tool_call>sum so", &[]),
+            ("<tool_call>sum\nso".into(), "<tool_call>sum\nso", &[]),
+            ("<tool_call>sum<arg_key></arg_key>".into(), "<tool_call>sum<arg_key></arg_key>", &[]),
+            ("sum<arg_key>n</arg_key>".into(), "sum<arg_key>n</arg_key>", &[]),
+            // The fault shows only after a key or a value.
+            (
+                "<tool_call>sum<arg_key>n</arg_key> 1</tool_call>".into(),
+                "⟨0⟩1</tool_call>",
+                &["sum {\"n\":  end"],
+            ),
+            (
+                "<tool_call>sum<arg_key>n</arg_key><arg_value>1</arg_value></tool> more".into(),
+                "⟨0⟩</tool> more",
+                &["sum {\"n\": 1 end"],
+            ),
+            // The model ends within its call, or without the closing mark.
+            (
+                "<tool_call>sum<arg_key>text</arg_key><arg_value>abc</arg_va".into(),
+                "⟨0⟩",
+                &["sum {\"text\": \"abc end"],
+            ),
+            (
+                "<tool_call>sum<arg_key>n</arg_key><arg_value>1</arg_value>\n".into(),
+                "⟨0⟩",
+                &["sum {\"n\": 1} end"],
+            ),
+        ],
+    );
+}
+
+#[test]
+fn a_paired_value_has_the_type_of_its_schema_and_keeps_its_line_ends() {
+    for (key, value, json) in [
+        ("text", "\na\n", "\"\\na\\n\""),
+        ("text", "", "\"\""),
+        ("n", "\n12\n", "12"),
+        ("n", "twelve", "\"twelve\""),
+        ("on", "False", "false"),
+        ("list", "[1, \"a\"]", "[1, \"a\"]"),
+        ("maybe", "null", "null"),
+        ("maybe", "null\n", "\"null\\n\""),
+    ] {
+        let wanted = (String::from("⟨0⟩"), vec![format!("sum {{\"{key}\": {json}}} end")]);
+        assert_eq!(everywhere("glm", &paired(key, value), false), wanted, "{key} {value:?}");
+    }
+}
+
+/// One call of DeepSeek.
+fn fenced(arguments: &str) -> String {
+    format!(
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>sum\n```json\n{arguments}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>"
+    )
+}
+
+#[test]
+fn calls_between_marks_of_their_own_are_read_in_both_forms() {
+    let (open, close) = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>");
+    let (begin, sep, end) = ("<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>");
+    let old =
+        |name: &str, json: &str| format!("{begin}function{sep}{name}\n```json\n{json}\n```{end}");
+    let new = |name: &str, json: &str| format!("{begin}{name}{sep}{json}{end}");
+    let cases: &[(String, &str, &[&str])] = &[
+        (
+            format!("So.{open}{}\n{}{close}", old("sum", "{\"a\":  \"}```\"}"), old("now", "{}")),
+            "So.⟨0⟩⟨1⟩",
+            &["sum {\"a\":  \"}```\"} end", "now {} end"],
+        ),
+        (
+            format!("{open}{}{}{close}", new("sum", "{\"a\": [1]}"), new("now", " {} ")),
+            "⟨0⟩⟨1⟩",
+            &["sum {\"a\": [1]} end", "now {} end"],
+        ),
+        // With less around the arguments than the template shows.
+        (format!("{open}{begin}function{sep}now\n{{}}{end}{close}"), "⟨0⟩", &["now {} end"]),
+        (
+            format!("{open}{begin}function{sep}now\n```\n{{}}```{end}{close}"),
+            "⟨0⟩",
+            &["now {} end"],
+        ),
+        (format!("{open}{close}"), "", &[]),
+        // A tool that is called like the word before the separator.
+        (format!("{open}{}{close}", new("now", "{}")), "⟨0⟩", &["now {} end"]),
+        // The model ends within its call, or without the closing marks.
+        (format!("{open}{begin}sum{sep}{{\"a\": 1"), "⟨0⟩", &["sum {\"a\": 1 end"]),
+        (format!("{open}{begin}sum{sep}{{\"a\": 1}}"), "⟨0⟩", &["sum {\"a\": 1} end"]),
+        (format!("{open}{}", old("now", "{}")), "⟨0⟩", &["now {} end"]),
+    ];
+    check("deepseek", cases);
+    // What only looks like a call is text as it was written.
+    for text in [
+        format!("{open}text"),
+        format!("{open}{}", new("sun", "{}")),
+        format!("{open}{begin}function{sep}sun\n```json\n{{}}"),
+        format!("{open}{begin}sum{sep}[1]\n{{"),
+        format!("{open}{begin}{sep}{{}}{end}"),
+        format!("{open}{begin}function{sep}now\n```yaml\n"),
+        format!("{begin}sum{sep}{{}}{end}"),
+    ] {
+        assert_eq!(everywhere("deepseek", &text, false), (text.clone(), Vec::new()));
+    }
+    // The fault shows only inside the arguments, or behind them.
+    let cases: &[(String, &str, &[&str])] = &[
+        (format!("{open}{begin}sum{sep}{{\"a\": x}}"), "⟨0⟩}", &["sum {\"a\": x end"]),
+        (format!("{open}{begin}now{sep}{{}} so"), "⟨0⟩so", &["now {} end"]),
+    ];
+    check("deepseek", cases);
+}
+
+#[test]
+fn a_name_and_an_object_behind_a_mark_are_a_call() {
+    let cases: &[(String, &str, &[&str])] = &[
+        (
+            "So. [TOOL_CALLS]sum[ARGS]{\"a\":  \"[ARGS]}\"}[TOOL_CALLS]now[ARGS]{}".into(),
+            "So. ⟨0⟩⟨1⟩",
+            &["sum {\"a\":  \"[ARGS]}\"} end", "now {} end"],
+        ),
+        // With an id of the model's own, which is not the call's.
+        ("[TOOL_CALLS]now[CALL_ID]9xK2mQ7pL[ARGS] {}\n".into(), "⟨0⟩", &["now {} end"]),
+        // What only looks like a call.
+        ("[TOOL_CALLS][{\"name\": \"now\"}]".into(), "[TOOL_CALLS][{\"name\": \"now\"}]", &[]),
+        ("[TOOL_CALLS]sun[ARGS]{}".into(), "[TOOL_CALLS]sun[ARGS]{}", &[]),
+        ("[TOOL_CALLS]now[ARGS][]".into(), "[TOOL_CALLS]now[ARGS][]", &[]),
+        ("[TOOL_CALLS][ARGS]{}".into(), "[TOOL_CALLS][ARGS]{}", &[]),
+        ("now[ARGS]{}".into(), "now[ARGS]{}", &[]),
+        // The fault shows only inside the arguments, or the model ends there.
+        ("[TOOL_CALLS]sum[ARGS]{\"a\": x} y".into(), "⟨0⟩} y", &["sum {\"a\": x end"]),
+        ("[TOOL_CALLS]sum[ARGS]{\"a\": \"b".into(), "⟨0⟩", &["sum {\"a\": \"b end"]),
+    ];
+    check("mistral", cases);
+}
+
 #[test]
 fn nesting_and_length_are_bounded() {
     let deep = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
     let one = |shape: &str, text: String| gather(calls(shape, true), [text].into_iter(), false);
     assert_eq!(one("pythonic", called(&deep(128))).0, "⟨0⟩");
     assert!(one("pythonic", called(&deep(129))).0.starts_with("⟨0⟩[]"));
-    assert_eq!(one("pythonic", called(&"1".repeat(64))).0, "⟨0⟩");
-    assert!(one("pythonic", called(&"1".repeat(65))).0.starts_with("⟨0⟩1"));
+    assert_eq!(one("pythonic", called(&"1".repeat(64 << 10))).0, "⟨0⟩");
+    assert!(one("pythonic", called(&"1".repeat((64 << 10) + 1))).0.starts_with("⟨0⟩1"));
     // Too deep for JSON is text.
     assert!(one("xml", tagged("list", &deep(200))).1[0].contains("\"[[["));
     let long = "n".repeat(64 << 10);
@@ -327,10 +501,13 @@ fn nesting_and_length_are_bounded() {
 fn a_cut_answer_has_no_marks_and_one_call_where_no_more_are_allowed() {
     for (shape, whole, done) in [
         ("xml", format!("Well. {}", tagged("n", "1")), "</function>"),
+        ("glm", format!("Well. {}", paired("n", "1")), "</tool_call>"),
+        ("mistral", "Well. [TOOL_CALLS]sum[CALL_ID]a1[ARGS]{\"n\": 1}".into(), "}"),
+        ("deepseek", format!("Well. {}", fenced("{\"n\": 1}")), "}"),
         ("pythonic", format!("Well. {}", called("1")), ")"),
     ] {
         let begun = whole.find(&format(shape).open).unwrap() + format(shape).open.len();
-        for end in begun..=whole.len() {
+        for end in (begun..=whole.len()).filter(|end| whole.is_char_boundary(*end)) {
             let (seen, found) = everywhere(shape, &whole[..end], true);
             assert_eq!(seen.replace("⟨0⟩", ""), "Well. ", "{:?}", &whole[..end]);
             let ended = found.iter().any(|call| call.ends_with("end"));
@@ -346,6 +523,15 @@ fn a_cut_answer_has_no_marks_and_one_call_where_no_more_are_allowed() {
 fn arguments_flow_as_they_are_written() {
     for (shape, pieces) in [
         ("xml", ["<tool_call><function=sum><parameter=text>one", " two", " three"]),
+        ("glm", ["<tool_call>sum<arg_key>text</arg_key><arg_value>one", " two", " three"]),
+        (
+            "deepseek",
+            [
+                "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>sum<｜tool▁sep｜>{\"text\": \"one",
+                " two",
+                " three",
+            ],
+        ),
         ("pythonic", ["<|tool_call_start|>[sum(text='one", " two", " three"]),
     ] {
         let mut calls = calls(shape, true);
