@@ -16,9 +16,6 @@ use crate::{LedgerError, disk};
 
 const MAX_CONFIG_BYTES: u64 = 1 << 20;
 
-/// The registry of Docker Hub, and under which name `docker login` keeps its login.
-const HUB: (&str, &str) = ("registry-1.docker.io", "index.docker.io");
-
 /// Where logins are.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Logins(pub(crate) Option<PathBuf>);
@@ -78,11 +75,10 @@ impl Logins {
 
 impl Config {
     fn of(mut self, path: &Path, host: &str) -> Result<Login, LedgerError> {
-        let name = if host == HUB.0 { HUB.1 } else { host };
         let invalid = |reason: String| LedgerError::refused("invalid-login", path, reason);
-        let key = self.auths.keys().find(|key| is_of(key, name)).cloned();
+        let key = self.auths.keys().find(|key| is_of(key, host)).cloned();
         let entry = key.and_then(|key| Some((self.auths.remove(&key)?, key)));
-        let helper = self.cred_helpers.into_iter().find(|(key, _)| is_of(key, name));
+        let helper = self.cred_helpers.into_iter().find(|(key, _)| is_of(key, host));
         let helper = helper.map(|(_, helper)| helper);
         let Some((Auth { auth, identitytoken }, key)) = entry else {
             return Ok(helper.map_or(Login::None, Login::Helper));
@@ -119,14 +115,13 @@ mod tests {
     #[test]
     fn an_entry_is_found_by_its_registry_and_by_no_other() {
         for (key, host, found) in [
-            ("ghcr.io", "ghcr.io", true),
-            ("https://GHCR.io/v2/", "ghcr.io", true),
+            ("registry.example", "registry.example", true),
+            ("https://Registry.example/v2/", "registry.example", true),
             ("http://127.0.0.1:5000", "127.0.0.1:5000", true),
-            ("https://index.docker.io/v1/", "registry-1.docker.io", true),
-            ("https://index.docker.io/v1/", "ghcr.io", false),
-            ("ghcr.io", "ghcr.io:444", false),
-            ("ghcr.io.example", "ghcr.io", false),
-            ("example/ghcr.io", "ghcr.io", false),
+            ("https://other.example/v1/", "registry.example", false),
+            ("registry.example", "registry.example:444", false),
+            ("registry.example.org", "registry.example", false),
+            ("other/registry.example", "registry.example", false),
         ] {
             // "ada:secret"
             let text = format!(r#"{{"auths":{{"{key}":{{"auth":"YWRhOnNlY3JldA=="}}}}}}"#);

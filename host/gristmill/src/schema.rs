@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     backends,
-    settings::{self, Kind, SETTINGS},
+    settings::{self, Kind, SETTINGS, Setting},
 };
 
 /// The kinds that are no room's alone.
@@ -33,21 +33,17 @@ pub(crate) fn of(kind: &str) -> Option<Value> {
 /// Made from the table that the configuration is read by.
 fn settings() -> Value {
     let mut sections = Map::new();
-    for setting in SETTINGS {
-        let mut one = match setting.kind {
-            Kind::Text => json!({ "type": "string" }),
-            Kind::Count => json!({ "type": "integer", "minimum": 0 }),
-            Kind::Flag => json!({ "type": "boolean" }),
-            Kind::List => json!({ "type": "array", "items": { "type": "string" } }),
-        };
-        one["description"] = json!(setting.help);
-        if let Some(default) = settings::default(setting) {
-            one["default"] = default;
+    for section in SETTINGS.iter().map(|setting| setting.section) {
+        if sections.contains_key(section) {
+            continue;
         }
-        let section = sections.entry(setting.section).or_insert_with(
-            || json!({ "type": "object", "properties": {}, "additionalProperties": false }),
+        let of_it = SETTINGS.iter().filter(|setting| setting.section == section);
+        let properties: Map<String, Value> =
+            of_it.map(|setting| (setting.key.to_owned(), property(setting))).collect();
+        sections.insert(
+            section.to_owned(),
+            json!({ "type": "object", "properties": properties, "additionalProperties": false }),
         );
-        section["properties"][setting.key] = one;
     }
     sections.insert("backends".to_owned(), backends::schema());
     json!({
@@ -57,6 +53,19 @@ fn settings() -> Value {
         "properties": sections,
         "additionalProperties": false,
     })
+}
+
+fn property(setting: &Setting) -> Value {
+    let (kind, more) = match setting.kind {
+        Kind::Text => ("string", None),
+        Kind::Count => ("integer", Some(("minimum", json!(0)))),
+        Kind::Flag => ("boolean", None),
+        Kind::List => ("array", Some(("items", json!({ "type": "string" })))),
+    };
+    let default = settings::default(setting).map(|default| ("default", default));
+    let fields = [("type", json!(kind)), ("description", json!(setting.help))];
+    let fields = fields.into_iter().chain(more).chain(default);
+    fields.map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 #[cfg(test)]

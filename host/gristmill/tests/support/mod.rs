@@ -6,6 +6,7 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
+    clippy::indexing_slicing,
     reason = "shared by test files, each of which uses a part; tests may fail loudly"
 )]
 
