@@ -29,9 +29,11 @@ const COMPONENT: &[u8] = b"first";
 /// A registry: answers by path, asks for a proof where it wants one, and remembers what it was asked.
 struct Registry {
     host: String,
-    /// Path and `Authorization` of every request.
-    seen: Arc<Mutex<Vec<(String, Option<String>)>>>,
+    seen: Arc<Mutex<Vec<Seen>>>,
 }
+
+/// Path and `Authorization` of a request.
+type Seen = (String, Option<String>);
 
 #[derive(Clone, Default)]
 struct Answers {
