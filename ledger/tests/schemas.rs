@@ -141,7 +141,7 @@ fn cases() -> Vec<Case> {
         },
         Case {
             kind: "evidence",
-            whole: whole(&statement.sign(&seed(1)).unwrap()),
+            whole: whole(statement.sign(&seed(1)).unwrap()),
             reads: json::<Envelope>,
         },
     ]
