@@ -349,3 +349,22 @@ fn the_shipped_schemas_are_those_of_the_types() {
         );
     }
 }
+
+#[test]
+fn editors_are_told_of_files_and_schemas_that_are_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let text = fs::read_to_string(root.join(".taplo.toml")).unwrap();
+    let document: toml::Table = text.parse().unwrap();
+    let rules = document["rule"].as_array().unwrap();
+    assert!(!rules.is_empty());
+    for rule in rules {
+        let schema = root.join(rule["schema"]["path"].as_str().unwrap());
+        assert!(schema.is_file(), "{}", schema.display());
+        for include in rule["include"].as_array().unwrap() {
+            // Up to the first part that stands for several.
+            let parts = include.as_str().unwrap().split('/').take_while(|part| !part.contains('*'));
+            let place = parts.fold(root.to_owned(), |place, part| place.join(part));
+            assert!(place.exists(), "{}", place.display());
+        }
+    }
+}

@@ -86,12 +86,7 @@ impl<'a> Logits<'a> {
             found.select_nth_unstable_by(k - 1, |a, b| b.1.total_cmp(&a.1));
         found.clear();
         found.extend(self.at_least(least));
-        let better = |a: &(u32, f32), b: &(u32, f32)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
-        if found.len() > k {
-            found.select_nth_unstable_by(k - 1, better);
-            found.truncate(k);
-        }
-        found.sort_unstable_by(better);
+        ops::keep_best(found, k);
     }
 
     /// Those that are no less, in order of tokens.

@@ -55,7 +55,7 @@ impl Engine {
         model.run(&mut arena, rows, caches, want).unwrap();
         let mut found = vec![Vec::new(); caches.len()];
         for (n, row) in rows.iter().filter(|row| row.wanted).enumerate() {
-            found[row.cache].push(arena.logits(n).to_vec());
+            found[row.cache].push(arena.logits(n).values().to_vec());
         }
         found
     }

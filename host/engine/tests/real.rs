@@ -59,7 +59,7 @@ fn greedy(bare: &Bare, threads: usize, prompt: &[u32], n: usize) -> Vec<u32> {
             })
             .collect();
         model.run(&mut arena, &rows, &mut [&mut cache], Want::Result).unwrap();
-        let token = best(arena.logits(0));
+        let token = best(arena.logits(0).values());
         out.push(token);
         next = vec![token];
     }

@@ -233,7 +233,7 @@ impl Ready {
             })
             .collect();
         model.run(&mut arena, &rows, &mut [cache], Want::Result).unwrap();
-        arena.logits(0).to_vec()
+        arena.logits(0).values().to_vec()
     }
 
     fn expected(&self, tokens: &[u32]) -> Vec<f32> {
@@ -300,7 +300,7 @@ fn sequences_in_one_pass_are_computed_as_alone() {
     let mut borrowed: Vec<&mut Cache> = caches.iter_mut().collect();
     model.run(&mut arena, &rows, &mut borrowed, Want::Result).unwrap();
     for (n, text) in texts.iter().enumerate() {
-        let error = distance(arena.logits(n), &ready.expected(text));
+        let error = distance(arena.logits(n).values(), &ready.expected(text));
         assert!(error < 2e-5, "{error:.2e}");
     }
 }

@@ -18,7 +18,7 @@ use clap::Subcommand;
 use gristmill_kernels::{Pool, isa};
 use gristmill_ledger::{
     Audit, Changed, Date, Draft, Granted, Host, HostRefusal, Inspected, Keeper, Kind, Ledger,
-    LedgerError, Pin, Plan, Quarantine, Revoke, Rules, Terms, contract, grant_digest,
+    LedgerError, Pin, Plan, Quarantine, Report, Revoke, Rules, Terms, contract, grant_digest,
     guardrail::Rates,
     is_kept,
     keys::{self, Key, Keys},
@@ -347,7 +347,8 @@ fn told(what: &str, name: &str, changed: Changed) -> Result<()> {
     }
 }
 
-fn verify(places: &Places) -> Result<()> {
+/// The audit of everything that lies there, components and policies with it.
+pub(crate) fn audit(places: &Places) -> Result<Report, LedgerError> {
     let (components, worlds) = (Folder(places.plugins.clone()), contract::worlds());
     let audit = Audit {
         components: Some(&components),
@@ -357,7 +358,11 @@ fn verify(places: &Places) -> Result<()> {
         state: places.ledger_state.as_deref(),
         now: Date::now(),
     };
-    let report = Ledger::verify(&places.ledger, &audit)?;
+    Ledger::verify(&places.ledger, &audit)
+}
+
+fn verify(places: &Places) -> Result<()> {
+    let report = audit(places)?;
     for (count, what) in [
         (report.pins, "pins with their components"),
         (report.history, "superseded pins"),

@@ -45,8 +45,7 @@ pub(crate) fn policy(places: &Places, command: Command) -> Result<()> {
 }
 
 fn check(places: &Places) -> Result<()> {
-    let Whole { grants, blocks, rules, approvals } = Whole::open(places)
-        .map_err(|error| anyhow!("policies refused ({}): {error}", error.code()))?;
+    let Whole { grants, blocks, rules, approvals } = Whole::open(places).map_err(refused)?;
     println!(
         "{}: {} grants, {} blocks, {} parameter policies, {} profiles, {} approval rules",
         places.policies.display(),
@@ -59,23 +58,55 @@ fn check(places: &Places) -> Result<()> {
     Ok(())
 }
 
+/// The words for policies that are not taken.
+fn refused(Unsound { faults, .. }: Unsound) -> anyhow::Error {
+    let faults: Vec<String> =
+        faults.iter().map(|fault| format!("({}): {fault}", fault.code())).collect();
+    anyhow!("policies refused {}", faults.join("; "))
+}
+
 /// Everything in a policy folder.
-struct Whole {
-    grants: Policies,
+pub(crate) struct Whole {
+    pub(crate) grants: Policies,
     blocks: Vec<Block>,
     rules: Rules,
     approvals: Approvals,
 }
 
+/// A folder of which nothing comes in force.
+pub(crate) struct Unsound {
+    /// What is wrong with each kind of file.
+    pub(crate) faults: Vec<PolicyError>,
+    /// The grants, where it is not they.
+    pub(crate) grants: Option<Policies>,
+}
+
 impl Whole {
-    fn open(places: &Places) -> Result<Self, PolicyError> {
+    /// Reads all of it.
+    ///
+    /// # Errors
+    /// [`Unsound`].
+    pub(crate) fn open(places: &Places) -> Result<Self, Unsound> {
         let folder = &places.policies;
-        Ok(Self {
-            grants: Policies::open(folder)?,
-            blocks: block::open(folder)?,
-            rules: Rules::open(folder, hardware())?,
-            approvals: Approvals::open(folder)?,
-        })
+        let read = (
+            Policies::open(folder),
+            block::open(folder),
+            Rules::open(folder, hardware()),
+            Approvals::open(folder),
+        );
+        match read {
+            (Ok(grants), Ok(blocks), Ok(rules), Ok(approvals)) => {
+                Ok(Self { grants, blocks, rules, approvals })
+            }
+            (grants, blocks, rules, approvals) => {
+                let (grants, fault) = match grants {
+                    Ok(grants) => (Some(grants), None),
+                    Err(fault) => (None, Some(fault)),
+                };
+                let faults = fault.into_iter().chain(blocks.err()).chain(rules.err());
+                Err(Unsound { faults: faults.chain(approvals.err()).collect(), grants })
+            }
+        }
     }
 }
 
@@ -106,12 +137,8 @@ pub(crate) fn reread(promoter: &Promoter, by: &str) {
                 "policies read again"
             );
         }
-        Err(error) => {
-            let code = error.code();
-            tracing::error!(
-                by,
-                "policies refused ({code}): {error}; the policies before it stay in force"
-            );
+        Err(unsound) => {
+            tracing::error!(by, "{}; the policies before it stay in force", refused(unsound));
         }
     }
 }

@@ -10,14 +10,14 @@ use std::{
 };
 
 use gristmill_api::control::view::Problem;
-use gristmill_ledger::{
-    Audit, Date, Kind, Ledger, Report, contract, is_kept, log::LOG, source::Folder,
-};
-use gristmill_policies::{Approvals, Policies, Rules, block};
+use gristmill_ledger::{Kind, Report, is_kept, log::LOG};
+use gristmill_policies::Policies;
 use gristmill_router::Quarantined;
 
 use crate::{
-    compose::{Places, hardware},
+    compose::Places,
+    ledger::audit,
+    policy::{Unsound, Whole},
     promote::Promoter,
     quarantine::unrecorded,
     stamp::Stamp,
@@ -47,17 +47,8 @@ pub(crate) struct Found {
 impl Found {
     /// Reads and proves everything.
     pub(crate) fn now(places: &Places) -> Self {
-        let (components, worlds) = (Folder(places.plugins.clone()), contract::worlds());
-        let audit = Audit {
-            components: Some(&components),
-            policies: Some(&places.policies),
-            transcripts: None,
-            worlds: &worlds,
-            state: places.ledger_state.as_deref(),
-            now: Date::now(),
-        };
         let mut found = Self::default();
-        match Ledger::verify(&places.ledger, &audit) {
+        match audit(places) {
             Ok(report) => {
                 let faults = report.faults.iter();
                 found.ledger = faults.map(|it| problem("ledger", it.code(), it)).collect();
@@ -65,15 +56,13 @@ impl Found {
             }
             Err(error) => found.ledger.push(problem("ledger", error.code(), error)),
         }
-        let grants = Policies::open(&places.policies);
-        let blocks = block::open(&places.policies).err();
-        let rules = Rules::open(&places.policies, hardware()).err();
-        let approvals = Approvals::open(&places.policies).err();
-        let wrong = blocks.into_iter().chain(rules).chain(approvals);
-        found.policies = wrong.map(|error| problem("policies", error.code(), error)).collect();
-        match grants {
-            Ok(grants) => found.grants = Some(grants),
-            Err(error) => found.policies.insert(0, problem("policies", error.code(), error)),
+        match Whole::open(places) {
+            Ok(whole) => found.grants = Some(whole.grants),
+            Err(Unsound { faults, grants }) => {
+                let faults = faults.iter();
+                found.grants = grants;
+                found.policies = faults.map(|it| problem("policies", it.code(), it)).collect();
+            }
         }
         found
     }

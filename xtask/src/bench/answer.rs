@@ -4,25 +4,23 @@
 use std::{
     fmt, fs,
     io::Write,
-    net::TcpListener,
     path::Path,
-    process::{Child, Command, Stdio},
-    time::{Duration, Instant},
+    process::{Command, Stdio},
 };
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
+use super::process::{Process, free_address};
 use crate::{
     build::installed_command,
-    shell::{output, root, run},
+    shell::{root, run},
 };
 
 /// Context the server may plan for.
 const CONTEXT: u64 = 1024;
 /// What the server may take beside the file and the cache.
 const ALLOWED: u64 = 200_000_000;
-const START: Duration = Duration::from_secs(60);
 
 /// What was measured.
 #[derive(Debug)]
@@ -80,18 +78,16 @@ pub(super) fn measure(binary: &Path, file: &Path, model: &str) -> Result<Answer>
     let mut import = Command::new(binary);
     import.arg("import").arg(file).args(["--name", "bench"]).env("GRISTMILL_PATHS_MODELS", &store);
     run(&mut import)?;
-    let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-    let server = installed_command(binary)
-        .args(["serve", "--server-listen", &address.to_string()])
+    let address = free_address()?;
+    let mut command = installed_command(binary);
+    command
+        .args(["serve", "--server-listen", &address])
         .args(["--engine-context", &CONTEXT.to_string(), "--log-filter", "warn"])
-        .env("GRISTMILL_PATHS_MODELS", &store)
-        .stdout(Stdio::null())
-        .spawn()
-        .context("cannot start the server")?;
-    let mut server = Server(server);
-    server.wait_until_ready(&format!("http://{address}/readyz"))?;
-    ask(&format!("http://{address}/api/generate"))?;
-    let (wall, last) = ask(&format!("http://{address}/api/generate"))?;
+        .env("GRISTMILL_PATHS_MODELS", &store);
+    let server = Process::start("gristmill", command, address, "/readyz")?;
+    let url = format!("http://{}/api/generate", server.address);
+    ask(&url)?;
+    let (wall, last) = ask(&url)?;
     let number = |name: &str| {
         last.get(name).and_then(Value::as_u64).with_context(|| format!("no {name} in {last}"))
     };
@@ -101,7 +97,7 @@ pub(super) fn measure(binary: &Path, file: &Path, model: &str) -> Result<Answer>
         tokens: number("eval_count")?,
         wall,
         engine,
-        peak: server.peak()?,
+        peak: server.peak()? as u64,
         limit: cache_per_token(model).map(|bytes| size + bytes * CONTEXT + ALLOWED),
     })
 }
@@ -126,37 +122,4 @@ fn ask(url: &str) -> Result<(f64, Value)> {
     let (lines, seconds) = text.trim_end().rsplit_once('\n').context("no time from curl")?;
     let last = lines.trim_end().lines().last().context("an empty answer")?;
     Ok((seconds.parse()?, serde_json::from_str(last)?))
-}
-
-struct Server(Child);
-
-impl Server {
-    fn wait_until_ready(&mut self, url: &str) -> Result<()> {
-        let started = Instant::now();
-        while started.elapsed() < START {
-            if let Some(status) = self.0.try_wait()? {
-                bail!("the server ended at once ({status})");
-            }
-            if output(Command::new("curl").args(["-sf", "-o", "/dev/null", url])).is_ok() {
-                return Ok(());
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        bail!("the server was not ready within {START:?}")
-    }
-
-    /// The most memory it has had in use so far (`VmHWM`), in bytes.
-    fn peak(&self) -> Result<u64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.0.id()))?;
-        let line =
-            status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
-        Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? * 1024)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }

@@ -5,19 +5,16 @@
 //! llama-bench, which loads the file and computes a token without reading or writing any text.
 //! Memory is the sum of the processes' proportional shares, so that what they share counts once.
 
-use std::{
-    fs,
-    net::TcpListener,
-    path::Path,
-    process::{Child, Command, Stdio},
-    thread,
-    time::{Duration, Instant},
-};
+use std::{fs, path::Path, process::Command, time::Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::{engines::Variant, stats::Series};
+use super::{
+    engines::Variant,
+    process::{Process, free_address, port},
+    stats::Series,
+};
 use crate::{
     build::installed_command,
     shell::{output, root, run},
@@ -30,7 +27,6 @@ const MEMORY: f64 = 2.5;
 const PROCESSES: usize = 4;
 /// Context that every process plans for.
 const CONTEXT: &str = "1024";
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What was measured of one model.
 #[derive(Debug)]
@@ -124,7 +120,7 @@ pub(super) fn measure(
     };
     // Flash attention makes no difference to one token.
     let variants: Vec<&Variant> = variants.iter().filter(|it| !it.flash_attention()).collect();
-    let best = least(&variants, |variant| wall(&mut theirs(variant)))?;
+    let best = least(&variants, |variant| wall(&mut theirs(variant)))?.map(|(_, best)| best);
     let (mut mine, mut other) = (Vec::new(), Vec::new());
     for round in 0..rounds {
         let mut sides = [true, false];
@@ -140,35 +136,28 @@ pub(super) fn measure(
     let text = output(&mut ours(&[&format!("--load={PROCESSES}"), "--settle"]))?;
     let document: Value = serde_json::from_str(text.trim()).context("gristmill bench's JSON")?;
     let bytes = document.get("pss_bytes").and_then(Value::as_f64).context("no pss_bytes")?;
-    let mut megabytes = None;
-    let smallest = least(&variants, |variant| {
-        let found = servers(variant, file, &threads)? as f64 / 1e6;
-        megabytes = Some(megabytes.map_or(found, |least: f64| least.min(found)));
-        Ok(found)
-    })?;
+    let smallest = least(&variants, |variant| servers(variant, file, &threads))?;
     let named = |variant: Option<&Variant>| variant.map_or("–".to_owned(), ToString::to_string);
     Ok(Loads {
         model: model.to_owned(),
         times: (mine.into_iter().collect(), other.into_iter().collect()),
         megabytes: fs::metadata(file)?.len() as f64 / 1e6,
-        memory: ([bytes / 1e6].into_iter().collect(), megabytes.into_iter().collect()),
-        best: (named(best), named(smallest)),
+        memory: (
+            [bytes / 1e6].into_iter().collect(),
+            smallest.map(|(bytes, _)| bytes / 1e6).into_iter().collect(),
+        ),
+        best: (named(best), named(smallest.map(|(_, smallest)| smallest))),
     })
 }
 
-/// The variant with the least of what is measured.
+/// The least of what is measured, and which variant has it.
 fn least<'a>(
     variants: &[&'a Variant],
-    mut measure: impl FnMut(&Variant) -> Result<f64>,
-) -> Result<Option<&'a Variant>> {
-    let mut best: Option<(f64, &Variant)> = None;
-    for &variant in variants {
-        let found = measure(variant)?;
-        if best.is_none_or(|(least, _)| found < least) {
-            best = Some((found, variant));
-        }
-    }
-    Ok(best.map(|(_, variant)| variant))
+    measure: impl Fn(&Variant) -> Result<f64>,
+) -> Result<Option<(f64, &'a Variant)>> {
+    let measured = variants.iter().map(|&variant| Ok((measure(variant)?, variant)));
+    let all = measured.collect::<Result<Vec<_>>>()?;
+    Ok(all.into_iter().min_by(|(a, _), (b, _)| a.total_cmp(b)))
 }
 
 /// Milliseconds that a process takes.
@@ -179,62 +168,27 @@ fn wall(command: &mut Command) -> Result<f64> {
 }
 
 /// Bytes that four of llama.cpp's servers take, each after a token.
-fn servers(variant: &Variant, file: &Path, threads: &str) -> Result<u64> {
+fn servers(variant: &Variant, file: &Path, threads: &str) -> Result<f64> {
     let mut running = Vec::new();
     for _ in 0..PROCESSES {
-        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let address = free_address()?;
         let mut command = variant.program("llama-server");
         command
             .arg("-m")
             .arg(file)
-            .args(["--port", &address.port().to_string(), "-c", CONTEXT, "-np", "1"])
-            .args(["-t", threads, "--no-warmup", "--no-webui"])
-            .args(if variant.repack() { &[] as &[&str] } else { &["--no-repack"] })
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        let mut server = Server(command.spawn().context("cannot start llama-server")?);
-        server.wait_for(&format!("http://{address}/health"))?;
+            .args(["--port", port(&address), "-c", CONTEXT, "-np", "1", "-t", threads])
+            .args(["--no-warmup", "--no-webui"])
+            .args((!variant.repack()).then_some("--no-repack"));
+        let server = Process::start("llama-server", command, address, "/health")?;
         let body = json!({"prompt": "The", "n_predict": 1}).to_string();
         output(
             Command::new("curl")
                 .args(["-sSf", "--data-binary", &body, "-H", "Content-Type: application/json"])
-                .arg(format!("http://{address}/completion")),
+                .arg(format!("http://{}/completion", server.address)),
         )?;
         running.push(server);
     }
-    running.iter().map(Server::share).sum()
-}
-
-struct Server(Child);
-
-impl Server {
-    fn wait_for(&mut self, url: &str) -> Result<()> {
-        let begun = Instant::now();
-        while begun.elapsed() < PATIENCE {
-            if let Some(status) = self.0.try_wait()? {
-                bail!("llama-server ended at once ({status})");
-            }
-            if output(Command::new("curl").args(["-sf", "-o", "/dev/null", url])).is_ok() {
-                return Ok(());
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
-        bail!("llama-server was not ready within {PATIENCE:?}")
-    }
-
-    /// Its proportional share of memory, in bytes.
-    fn share(&self) -> Result<u64> {
-        let text = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.0.id()))?;
-        let line = text.lines().find_map(|line| line.strip_prefix("Pss:")).context("no Pss")?;
-        Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? * 1024)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+    running.iter().map(Process::share).sum()
 }
 
 #[cfg(test)]

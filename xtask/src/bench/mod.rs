@@ -10,6 +10,7 @@ mod cells;
 mod engines;
 mod exactness;
 mod load;
+mod process;
 mod reference;
 mod run;
 mod stats;

@@ -187,7 +187,7 @@ impl Sequence {
         let mut right = 0;
         let over = loop {
             self.resident = base + right;
-            if self.advance(&mut arena.front(logits.start + right))? {
+            if self.advance(&mut arena.logits(logits.start + right))? {
                 break true;
             }
             match guesses.get(right) {

@@ -141,13 +141,7 @@ impl Arena {
 
     /// Logits of the `n`-th row that wanted them, in order of rows.
     #[must_use]
-    pub fn logits(&mut self, n: usize) -> &mut [f32] {
-        let width = self.vocabulary;
-        self.result.get_mut(n * width..(n + 1) * width).unwrap_or_default()
-    }
-
-    /// The same, for choosing a token.
-    pub(crate) fn front(&mut self, n: usize) -> Logits<'_> {
+    pub fn logits(&mut self, n: usize) -> Logits<'_> {
         let (width, peaks) = (self.vocabulary, logits::peaks(self.vocabulary));
         Logits::with(
             self.result.get_mut(n * width..(n + 1) * width).unwrap_or_default(),

@@ -12,7 +12,7 @@ pub(crate) mod vector;
 
 pub use recurrent::{Gates, convolve, delta_rule};
 pub use rope::{RopeStyle, RopeTable, Rotations, rope};
-pub use scan::{above, argmax, peaks, top_k};
+pub use scan::{above, argmax, keep_best, peaks, top_k};
 pub use vector::{
     activate, add, dot, glu_in_place, l2_norm, layer_norm, log_sum_exp, multiply, multiply_add,
     rms_norm, rms_norm_in_place, scale, sigmoid, softcap, softmax,

@@ -86,6 +86,15 @@ fn better(a: &(u32, f32), b: &(u32, f32)) -> std::cmp::Ordering {
     b.1.total_cmp(&a.1).then(a.0.cmp(&b.0))
 }
 
+/// Keeps the `k` largest values with their indices, largest first, equals by index.
+pub fn keep_best(found: &mut Vec<(u32, f32)>, k: usize) {
+    if k == 0 {
+        found.clear();
+    }
+    prune(found, k);
+    found.sort_unstable_by(better);
+}
+
 /// Keeps the best `k`; their worst is the new threshold.
 fn prune(found: &mut Vec<(u32, f32)>, k: usize) -> Option<f32> {
     if found.len() <= k {
@@ -112,8 +121,7 @@ fn top_k_body<const FMA: bool>(x: &[f32], k: usize, found: &mut Vec<(u32, f32)>)
         f32::NEG_INFINITY,
         found,
     );
-    prune(found, k);
-    found.sort_unstable_by(better);
+    keep_best(found, k);
 }
 
 multiversion! {

@@ -18,13 +18,13 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Map, Value, json};
 
+use super::process::Process;
 use crate::{
     build,
     shell::{self, cargo, root},
 };
 use client::{Client, Target, begin};
 use fake::{Fake, Note};
-use servers::Process;
 
 const USAGE: &str = "\
 cargo xtask bench bridge --server LLAMA_SERVER [--litellm false] [--model M] [--rounds N]

@@ -9,11 +9,10 @@ use std::sync::Arc;
 use gristmill_core::program::ToolFormat;
 
 use super::{
-    kinds::{Kinds, Offer},
-    literal::{Step, escaped},
+    kinds::Offer,
     scan::{Scan, UNNAMED},
     shape::Shape,
-    tagged::Tagged,
+    tagged::Arguments,
 };
 
 /// The tags around keys and values.
@@ -38,14 +37,12 @@ enum Place {
 
 #[derive(Debug)]
 pub(super) struct Glm {
-    offers: Arc<[Offer]>,
     close: String,
     place: Place,
     /// The name, key or tag being read.
     word: String,
     name: Option<String>,
-    arguments: Option<String>,
-    value: Tagged,
+    arguments: Arguments,
     /// Bytes since the last value.
     read: usize,
 }
@@ -53,13 +50,11 @@ pub(super) struct Glm {
 impl Glm {
     pub(super) fn new(format: &ToolFormat, offers: Arc<[Offer]>) -> Self {
         Self {
-            offers,
             close: format.close.trim().to_owned(),
             place: Place::Name,
             word: String::new(),
             name: None,
-            arguments: None,
-            value: Tagged::new(VALUE_END.to_owned(), false),
+            arguments: Arguments::new(offers, VALUE_END.to_owned(), false),
             read: 0,
         }
     }
@@ -88,8 +83,7 @@ impl Glm {
         }
         self.word.push(c);
         if self.place == Place::Between && self.word == self.close {
-            let end = if self.arguments.is_none() { "{}" } else { "}" };
-            self.arguments.get_or_insert_default().push_str(end);
+            self.arguments.end();
             return Scan::Last;
         }
         let (wanted, next) = match self.place {
@@ -113,12 +107,7 @@ impl Glm {
         if key.is_empty() {
             return Scan::Wrong;
         }
-        let name = self.name.as_deref();
-        let offer = self.offers.iter().find(|offer| Some(offer.name.as_str()) == name);
-        self.value.begin(offer.map_or_else(Kinds::default, |offer| offer.kinds(key)));
-        let before = if self.arguments.is_none() { "{" } else { ", " };
-        let key = format!("{before}\"{}\": ", escaped(key));
-        self.arguments.get_or_insert_default().push_str(&key);
+        self.arguments.begin(self.name.as_deref(), key);
         self.word.clear();
         self.read = 0;
         self.place = Place::Middle;
@@ -129,14 +118,7 @@ impl Glm {
 impl Shape for Glm {
     fn push(&mut self, c: char) -> Scan {
         if self.place == Place::Value {
-            return match self.value.push(c, self.arguments.get_or_insert_default()) {
-                Step::Wrong => Scan::Wrong,
-                Step::Whole => {
-                    self.place = Place::Between;
-                    Scan::More
-                }
-                Step::More | Step::Before => Scan::More,
-            };
+            return self.arguments.push(c, &mut self.place, Place::Between);
         }
         self.read += c.len_utf8();
         if self.read > UNNAMED {
@@ -154,12 +136,12 @@ impl Shape for Glm {
     }
 
     fn arguments(&mut self) -> &mut Option<String> {
-        &mut self.arguments
+        &mut self.arguments.text
     }
 
     fn finish(&mut self) {
-        if self.place == Place::Between && self.arguments.is_some() {
-            self.arguments.get_or_insert_default().push('}');
+        if self.place == Place::Between && self.arguments.text.is_some() {
+            self.arguments.end();
         }
     }
 }

@@ -3,10 +3,13 @@
 //! Text flows on as it is written. A value of another type is known only when it is whole; text that
 //! is nothing of that type is a string after all.
 
+use std::sync::Arc;
+
 use super::{
     super::marks::partial,
-    kinds::Kinds,
+    kinds::{Kinds, Offer},
     literal::{Step, escaped},
+    scan::Scan,
 };
 
 /// Bytes of a value that is not text.
@@ -14,8 +17,50 @@ const VALUE: usize = 1 << 20;
 /// How null is spelled.
 pub(crate) const NULLS: [&str; 2] = ["null", "None"];
 
+/// The arguments of a call that writes each with its name, as they become one object.
 #[derive(Debug)]
-pub(super) struct Tagged {
+pub(super) struct Arguments {
+    offers: Arc<[Offer]>,
+    value: Tagged,
+    /// As far as nobody has taken it; none before it begins.
+    pub(super) text: Option<String>,
+}
+
+impl Arguments {
+    /// `end` and `lines` as a value has them.
+    pub(super) fn new(offers: Arc<[Offer]>, end: String, lines: bool) -> Self {
+        Self { offers, value: Tagged::new(end, lines), text: None }
+    }
+
+    /// The value of this parameter begins.
+    pub(super) fn begin(&mut self, function: Option<&str>, parameter: &str) {
+        let offer = self.offers.iter().find(|offer| Some(offer.name.as_str()) == function);
+        self.value.begin(offer.map_or_else(Kinds::default, |offer| offer.kinds(parameter)));
+        let before = if self.text.is_none() { "{" } else { ", " };
+        let key = format!("{before}\"{}\": ", escaped(parameter));
+        self.text.get_or_insert_default().push_str(&key);
+    }
+
+    /// A character of the value or its closing tag; after the last of them `place` is `next`.
+    pub(super) fn push<P>(&mut self, c: char, place: &mut P, next: P) -> Scan {
+        match self.value.push(c, self.text.get_or_insert_default()) {
+            Step::Wrong => return Scan::Wrong,
+            Step::Whole => *place = next,
+            Step::More | Step::Before => {}
+        }
+        Scan::More
+    }
+
+    /// No more follow.
+    pub(super) fn end(&mut self) {
+        let end = if self.text.is_none() { "{}" } else { "}" };
+        self.text.get_or_insert_default().push_str(end);
+    }
+}
+
+/// A value.
+#[derive(Debug)]
+struct Tagged {
     /// The closing tag.
     end: String,
     /// The same with the line end before it, where that is no part of a value.
@@ -32,7 +77,7 @@ pub(super) struct Tagged {
 }
 
 impl Tagged {
-    pub(super) fn new(end: String, lines: bool) -> Self {
+    fn new(end: String, lines: bool) -> Self {
         let line_end = if lines { format!("\n{end}") } else { end.clone() };
         Self {
             end,
@@ -46,14 +91,14 @@ impl Tagged {
     }
 
     /// Another value begins.
-    pub(super) fn begin(&mut self, kinds: Kinds) {
+    fn begin(&mut self, kinds: Kinds) {
         self.kinds = kinds;
         self.held.clear();
         (self.fresh, self.begun) = (true, false);
     }
 
     /// A character of the value or its closing tag; what is decided goes to `out`.
-    pub(super) fn push(&mut self, c: char, out: &mut String) -> Step {
+    fn push(&mut self, c: char, out: &mut String) -> Step {
         let first = std::mem::replace(&mut self.fresh, false);
         if first && self.lines && c == '\n' {
             return Step::More;

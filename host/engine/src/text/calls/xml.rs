@@ -8,11 +8,10 @@ use std::sync::Arc;
 use gristmill_core::program::ToolFormat;
 
 use super::{
-    kinds::{Kinds, Offer},
-    literal::{Step, escaped},
+    kinds::Offer,
     scan::{Scan, UNNAMED},
     shape::Shape,
-    tagged::Tagged,
+    tagged::Arguments,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +32,6 @@ enum Place {
 
 #[derive(Debug)]
 pub(super) struct Xml {
-    offers: Arc<[Offer]>,
     function: String,
     function_end: String,
     parameter: String,
@@ -42,8 +40,7 @@ pub(super) struct Xml {
     /// The tag or name being read.
     word: String,
     name: Option<String>,
-    arguments: Option<String>,
-    value: Tagged,
+    arguments: Arguments,
     /// Bytes since the last value.
     read: usize,
 }
@@ -52,7 +49,6 @@ impl Xml {
     pub(super) fn new(format: &ToolFormat, offers: Arc<[Offer]>) -> Self {
         let (function, parameter) = (&format.name_key, &format.arguments_key);
         Self {
-            offers,
             function: format!("<{function}="),
             function_end: format!("</{function}>"),
             parameter: format!("<{parameter}="),
@@ -60,8 +56,7 @@ impl Xml {
             place: Place::Begin,
             word: String::new(),
             name: None,
-            arguments: None,
-            value: Tagged::new(format!("</{parameter}>"), true),
+            arguments: Arguments::new(offers, format!("</{parameter}>"), true),
             read: 0,
         }
     }
@@ -87,8 +82,7 @@ impl Xml {
         } else if other == Some(&self.word) {
             self.word.clear();
             self.read = 0;
-            let end = if self.arguments.is_none() { "{}" } else { "}" };
-            self.arguments.get_or_insert_default().push_str(end);
+            self.arguments.end();
             self.place = if self.close.is_empty() { Place::Begin } else { Place::Close };
             return Scan::Object;
         } else if !one.starts_with(&self.word)
@@ -114,12 +108,7 @@ impl Xml {
             self.place = Place::Body;
             return Scan::More;
         }
-        let name = self.name.as_deref();
-        let offer = self.offers.iter().find(|offer| Some(offer.name.as_str()) == name);
-        self.value.begin(offer.map_or_else(Kinds::default, |offer| offer.kinds(&word)));
-        let before = if self.arguments.is_none() { "{" } else { ", " };
-        let key = format!("{before}\"{}\": ", escaped(&word));
-        self.arguments.get_or_insert_default().push_str(&key);
+        self.arguments.begin(self.name.as_deref(), &word);
         self.read = 0;
         self.place = Place::Value;
         Scan::More
@@ -130,17 +119,10 @@ impl Shape for Xml {
     fn push(&mut self, c: char) -> Scan {
         if matches!(self.place, Place::Begin | Place::Close) {
             // What the function before said has been taken.
-            (self.name, self.arguments) = (None, None);
+            (self.name, self.arguments.text) = (None, None);
         }
         if self.place == Place::Value {
-            return match self.value.push(c, self.arguments.get_or_insert_default()) {
-                Step::Wrong => Scan::Wrong,
-                Step::Whole => {
-                    self.place = Place::Body;
-                    Scan::More
-                }
-                Step::More | Step::Before => Scan::More,
-            };
+            return self.arguments.push(c, &mut self.place, Place::Body);
         }
         self.read += c.len_utf8();
         if self.read > UNNAMED {
@@ -157,11 +139,12 @@ impl Shape for Xml {
     }
 
     fn arguments(&mut self) -> &mut Option<String> {
-        &mut self.arguments
+        &mut self.arguments.text
     }
+
     fn finish(&mut self) {
-        if self.place == Place::Body && self.arguments.is_some() && self.word.is_empty() {
-            self.arguments.get_or_insert_default().push('}');
+        if self.place == Place::Body && self.arguments.text.is_some() && self.word.is_empty() {
+            self.arguments.end();
         }
     }
 }
