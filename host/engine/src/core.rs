@@ -1,16 +1,18 @@
 //! A loaded model: everything about it that does not change while it serves.
 
 use std::{
+    panic::resume_unwind,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU32, AtomicU64},
     },
+    thread,
     time::Instant,
 };
 
 use gristmill_core::{
     Error, Result,
-    program::{Dialect, Families, Metadata},
+    program::{Dialect, Families, Metadata, Resolved},
 };
 use gristmill_models::{
     ChatTemplate, Gguf, Tokenizer,
@@ -103,33 +105,16 @@ impl Core {
             .first()
             .ok_or_else(|| Error::not_found(format!("the model `{}` has no files", located.id)))?;
         let gguf = Arc::new(Gguf::open(path)?);
-        let metadata = gguf.metadata();
-        let resolved = loading.families.resolve(&metadata)?;
-        let checked = check(&resolved.program, &metadata)
-            .map_err(|fault| Error::from(fault).with("family", &resolved.family))?;
-        let plan = Plan::new(Arc::new(checked));
-        let native = plan.program.context_native;
-        let context = loading.context.map_or(native, |cap| (cap as usize).min(native));
-        let plan = Arc::new(plan.for_context(context));
-        let capacity = plan.capacity(loading.types);
-        let encoder = plan.program.result == program::Result::Pooled;
-        // An encoder reads a text at once.
-        let rows = if encoder { context.clamp(PREFILL_ROWS, 4096) } else { PREFILL_ROWS };
-        let rows = rows + loading.max_active.min(MOST_SEQUENCES);
-        let cost = capacity.cost(wanted(loading.max_active), 0, rows);
-        let memory = loading
-            .memory
-            .reserve(cost.weights + cost.buffers, &format!("the model `{}`", located.id))?;
-        let packed =
-            loading.packages.and_then(|store| packing::open(store, &located.digest, &plan, &gguf));
-        let (weights, placement) = match (packed, loading.packages) {
-            (Some(packed), _) => packed,
-            (None, Some(_)) => {
-                (Weights::mapped(&plan, Arc::clone(&gguf))?, Placement::new(Place::File))
-            }
-            (None, None) => (Weights::load(&plan, &*gguf, true)?, Placement::new(Place::Memory)),
-        };
-        let tokenizer = Tokenizer::from_gguf(&gguf)?;
+        // Side by side, because each is a good part of the time to the first token.
+        let (tokenizer, ready) = thread::scope(|scope| {
+            let words = scope.spawn(|| Tokenizer::from_gguf(&gguf));
+            let ready = Ready::new(&located, &gguf, loading);
+            (words.join().unwrap_or_else(|panic| resume_unwind(panic)), ready)
+        });
+        let ready = ready?;
+        let tokenizer = tokenizer?;
+        let Ready { metadata, resolved, plan, weights, placement, memory, context, rows, capacity } =
+            ready;
         if tokenizer.vocab_len() as usize > plan.program.vocabulary {
             return Err(Error::invalid(format!(
                 "the file has {} tokens, its program only {}",
@@ -240,6 +225,51 @@ impl Core {
     /// Whether it makes vectors and not text.
     pub(crate) fn encodes(&self) -> bool {
         self.plan.program.result == program::Result::Pooled
+    }
+}
+
+/// What a model computes with.
+struct Ready {
+    metadata: Metadata,
+    resolved: Resolved,
+    plan: Arc<Plan>,
+    weights: Weights,
+    placement: Placement,
+    memory: Reservation,
+    context: usize,
+    rows: usize,
+    capacity: Capacity,
+}
+
+impl Ready {
+    fn new(located: &Located, gguf: &Arc<Gguf>, loading: &Loading<'_>) -> Result<Self> {
+        let metadata = gguf.metadata();
+        let resolved = loading.families.resolve(&metadata)?;
+        let checked = check(&resolved.program, &metadata)
+            .map_err(|fault| Error::from(fault).with("family", &resolved.family))?;
+        let plan = Plan::new(Arc::new(checked));
+        let native = plan.program.context_native;
+        let context = loading.context.map_or(native, |cap| (cap as usize).min(native));
+        let plan = Arc::new(plan.for_context(context));
+        let capacity = plan.capacity(loading.types);
+        let encoder = plan.program.result == program::Result::Pooled;
+        // An encoder reads a text at once.
+        let rows = if encoder { context.clamp(PREFILL_ROWS, 4096) } else { PREFILL_ROWS };
+        let rows = rows + loading.max_active.min(MOST_SEQUENCES);
+        let cost = capacity.cost(wanted(loading.max_active), 0, rows);
+        let memory = loading
+            .memory
+            .reserve(cost.weights + cost.buffers, &format!("the model `{}`", located.id))?;
+        let packed =
+            loading.packages.and_then(|store| packing::open(store, &located.digest, &plan, gguf));
+        let (weights, placement) = match (packed, loading.packages) {
+            (Some(packed), _) => packed,
+            (None, Some(_)) => {
+                (Weights::mapped(&plan, Arc::clone(gguf))?, Placement::new(Place::File))
+            }
+            (None, None) => (Weights::load(&plan, &**gguf, true)?, Placement::new(Place::Memory)),
+        };
+        Ok(Self { metadata, resolved, plan, weights, placement, memory, context, rows, capacity })
     }
 }
 

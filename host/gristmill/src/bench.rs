@@ -16,7 +16,7 @@ use gristmill_kernels::Pool;
 use serde_json::{Value, json};
 
 use crate::{
-    compose::{Places, engine_config, families},
+    compose::{Places, engine_config, families, warm},
     models::store,
     settings::Settings,
 };
@@ -82,6 +82,7 @@ pub(crate) fn bench(settings: &Settings, places: &Places, arguments: &Arguments)
 
 fn load_one(settings: &Settings, places: &Places, arguments: &Arguments) -> Result<()> {
     let begun = Instant::now();
+    warm();
     let (id, families) = (arguments.file.display().to_string(), families(settings, places)?);
     let config = engine_config(settings)?;
     let (found, model) = load(&store(places)?, &id, families, config, begun, arguments.settle)?;

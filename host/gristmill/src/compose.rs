@@ -3,8 +3,10 @@
 
 use std::{
     env, fs,
+    panic::resume_unwind,
     path::{Path, PathBuf},
     sync::Arc,
+    thread,
 };
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -129,6 +131,7 @@ pub(crate) struct Composed {
 
 /// Puts the rooms together and opens the models that are to be there from the start.
 pub(crate) async fn compose(settings: &Settings, places: &Places) -> Result<Composed> {
+    warm();
     compose_of(settings, places, Plugins::open(places)?).await
 }
 
@@ -312,6 +315,13 @@ pub(crate) fn engine_config(settings: &Settings) -> Result<EngineConfig> {
     Ok(config)
 }
 
+/// Has the kernels test themselves beside everything else that a start does; who computes first waits
+/// for what is left of it.
+pub(crate) fn warm() {
+    // Without a thread it is done when it is needed.
+    let _ = thread::Builder::new().name("self-test".to_owned()).spawn(isa::current);
+}
+
 /// The installed model families.
 pub(crate) fn families(settings: &Settings, places: &Places) -> Result<Arc<dyn Families>> {
     Plugins::open(places)?.families(settings)
@@ -324,7 +334,7 @@ pub(crate) fn families(settings: &Settings, places: &Places) -> Result<Arc<dyn F
 /// first text came 0.8 ms later than without this host in between, and 1.0 ms with two threads
 /// (medians of three runs of `cargo xtask bench bridge`).
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let processors = thread::available_parallelism().map_or(1, usize::from);
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads((processors / 4).clamp(1, 8))
         .enable_all()
@@ -365,16 +375,25 @@ impl Plugins {
     }
 
     fn families(&self, settings: &Settings) -> Result<Arc<dyn Families>> {
-        let families = settings
-            .list("plugins.families")
-            .iter()
-            .map(|name| {
-                self.load(name, Kind::Family, |bytes, pin, grant| {
-                    Ok(self.sandbox.load_family(bytes, pin, grant)?)
-                })
+        let names = settings.list("plugins.families");
+        let threads = thread::available_parallelism().map_or(1, usize::from);
+        let load = |name: &String| {
+            self.load(name, Kind::Family, |bytes, pin, grant| {
+                Ok(self.sandbox.load_family(bytes, pin, grant)?)
             })
-            .collect::<Result<Vec<_>>>()?;
-        Ok(Arc::new(FamilySet::new(families)))
+        };
+        // Side by side: each is checked, and at the first start compiled, and there are many.
+        let loaded = thread::scope(|scope| {
+            let parts: Vec<_> = names
+                .chunks(names.len().div_ceil(threads).max(1))
+                .map(|names| scope.spawn(move || names.iter().map(load).collect::<Vec<_>>()))
+                .collect();
+            parts
+                .into_iter()
+                .flat_map(|part| part.join().unwrap_or_else(|panic| resume_unwind(panic)))
+                .collect::<Result<Vec<_>>>()
+        });
+        Ok(Arc::new(FamilySet::new(loaded?)))
     }
 
     /// Reads a component and hands it over with its pin and its grant.

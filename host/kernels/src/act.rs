@@ -372,10 +372,10 @@ impl TileView<'_> {
         for token in 0..width {
             let values = self.source.row(tile * width + token, self.whole * 32);
             quantize_row_on(self.isa, values, quantised);
-            for (block, q) in quantised.iter().enumerate() {
+            let places = codes.as_chunks_mut::<4>().0.chunks_exact_mut(8 * width);
+            for ((block, q), places) in quantised.iter().enumerate().zip(places) {
                 for (unit, four) in q.codes.as_chunks::<4>().0.iter().enumerate() {
-                    let to = ((block * 8 + unit) * width + token) * 4;
-                    codes[to..to + 4].copy_from_slice(four);
+                    places[unit * width + token] = *four;
                 }
                 let cell = block * width + token;
                 scale[cell] = q.scale;
@@ -387,9 +387,14 @@ impl TileView<'_> {
         }
         // SAFETY: as above; if no class wants them there are no elements.
         if let Some(halves) = unsafe { self.scaled_halves.try_part(at * 2..(at + cells) * 2) } {
-            for (i, (half, sum)) in halves.iter_mut().zip(&*sums).enumerate() {
-                let (block, token) = (i / width / 2, i % width);
-                *half = scale[block * width + token] * *sum as f32;
+            let of_blocks = halves.chunks_exact_mut(2 * width).zip(sums.chunks_exact(2 * width));
+            for ((halves, sums), scale) in of_blocks.zip(scale.chunks_exact(width)) {
+                let ((low, high), sums) = (halves.split_at_mut(width), sums.split_at(width));
+                for (halves, sums) in [(low, sums.0), (high, sums.1)] {
+                    for ((half, sum), scale) in halves.iter_mut().zip(sums).zip(scale) {
+                        *half = scale * *sum as f32;
+                    }
+                }
             }
         }
         for (start, class) in self.start.iter().zip(CLASS) {
@@ -403,10 +408,12 @@ impl TileView<'_> {
                 }
             // SAFETY: as above.
             } else if let Some(start) = unsafe { start.try_part(at..at + cells) } {
-                for (cell, s) in start.iter_mut().enumerate() {
-                    let (block, token) = (cell / width, cell % width);
-                    let first = 2 * block * width + token;
-                    *s = MAGIC_BITS - offset * (sums[first] + sums[first + width]);
+                for (start, sums) in start.chunks_exact_mut(width).zip(sums.chunks_exact(2 * width))
+                {
+                    let (low, high) = sums.split_at(width);
+                    for ((s, low), high) in start.iter_mut().zip(low).zip(high) {
+                        *s = MAGIC_BITS - offset * (low + high);
+                    }
                 }
             }
         }

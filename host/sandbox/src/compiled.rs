@@ -1,9 +1,11 @@
 //! Compiled components, kept from one process to the next.
 //!
 //! Machine code is run as it lies there, so a file is used only if it was written by who runs this
-//! host: its first bytes are a keyed digest (BLAKE3 with a key) over the component's digest, everything
+//! host: its last bytes are a keyed digest (BLAKE3 with a key) over the component's digest, everything
 //! that the compiler's output depends on, and the code. The key is a file beside them that nobody
 //! else may read. Whatever is missing, damaged or somebody else's is compiled anew and replaced.
+//! Code is mapped, so that processes share it and read only what they run; a file is never written
+//! to once it has its name.
 //! Bounds: [`MOST`] files, of at most [`LARGEST`] bytes each.
 
 use std::{
@@ -53,12 +55,12 @@ impl Compiled {
     /// The component with this digest, from its file. Trouble with files is logged and costs only time.
     pub(crate) fn find(&self, engine: &Engine, digest: &str) -> Option<Component> {
         let path = self.folder.join(self.name(engine, digest));
-        match self.read(&path) {
-            Ok(Some(code)) => match component(engine, &code) {
+        match self.vouched(&path) {
+            Ok(true) => match mapped(engine, &path) {
                 Ok(component) => return Some(component),
                 Err(error) => tracing::warn!(%error, path = %path.display(), "compiling again"),
             },
-            Ok(None) => {}
+            Ok(false) => {}
             Err(error) => tracing::warn!(%error, path = %path.display(), "compiling again"),
         }
         None
@@ -80,26 +82,28 @@ impl Compiled {
         format!("{digest}-{:016x}.cwasm", hasher.finish())
     }
 
-    /// The code in a file; none: there is no file.
-    fn read(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
+    /// Whether there is a file, which then was written with this host's key.
+    fn vouched(&self, path: &Path) -> io::Result<bool> {
         let mut file = match File::open(path) {
             Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
             Err(error) => return Err(error),
         };
         let wrong = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
-        if file.metadata()?.len() > LARGEST {
+        let length = file.metadata()?.len();
+        if length > LARGEST {
             return Err(wrong("the file is too large"));
         }
+        let code = length.checked_sub(MAC as u64).ok_or_else(|| wrong("the file is cut short"))?;
+        let mut hasher = self.hasher(path);
+        hasher.update_reader(Read::by_ref(&mut file).take(code))?;
         let mut mac = [0; MAC];
         file.read_exact(&mut mac)?;
-        let mut code = Vec::new();
-        file.read_to_end(&mut code)?;
         // Compared in constant time.
-        if self.mac(path, &code) != Mac::from_bytes(mac) {
+        if hasher.finalize() != Mac::from_bytes(mac) {
             return Err(wrong("the file was not written with this host's key"));
         }
-        Ok(Some(code))
+        Ok(true)
     }
 
     fn write(&self, path: &Path, code: &[u8]) -> io::Result<()> {
@@ -108,8 +112,8 @@ impl Compiled {
         let aside = path.with_extension(format!("{}-{count}.new", process::id()));
         let put = || -> io::Result<()> {
             let mut file = private(&aside)?;
-            file.write_all(self.mac(path, code).as_bytes())?;
             file.write_all(code)?;
+            file.write_all(self.hasher(path).update(code).finalize().as_bytes())?;
             fs::rename(&aside, path)?;
             self.sweep()
         };
@@ -120,12 +124,11 @@ impl Compiled {
     }
 
     /// The file's name is part of what is signed: code for one component is not another's.
-    fn mac(&self, path: &Path, code: &[u8]) -> Mac {
+    fn hasher(&self, path: &Path) -> blake3::Hasher {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
         hasher.update(path.file_name().unwrap_or_default().as_encoded_bytes());
         hasher.update(&[0]);
-        hasher.update(code);
-        hasher.finalize()
+        hasher
     }
 
     /// Removes the oldest files beyond [`MOST`].
@@ -146,18 +149,29 @@ impl Compiled {
     }
 }
 
-/// A component of its machine code, which came from the compiler a moment ago or from a file that has this
-/// host's digest.
+/// A component of its machine code, which came from the compiler a moment ago.
 ///
 /// # Errors
 /// Code of another version or configuration of wasmtime, or what is no code.
 #[allow(unsafe_code, reason = "machine code is trusted by whoever vouches for it; see SAFETY")]
 pub(crate) fn component(engine: &Engine, code: &[u8]) -> wasmtime::Result<Component> {
-    // SAFETY: the bytes are what `Engine::precompile_component` returned: here, in a process that this
-    // one started from a program its operator chose, or earlier, and then they carry a keyed digest that
-    // only a host with this user's key can have made. wasmtime itself refuses those of another version or
+    // SAFETY: the bytes are what `Engine::precompile_component` returned, here or in a process that this
+    // one started from a program its operator chose. wasmtime itself refuses those of another version or
     // configuration.
     unsafe { Component::deserialize(engine, code) }
+}
+
+/// A component whose machine code is mapped from a file that was vouched for.
+///
+/// # Errors
+/// As [`component`].
+#[allow(unsafe_code, reason = "machine code is trusted by whoever vouches for it; see SAFETY")]
+fn mapped(engine: &Engine, path: &Path) -> wasmtime::Result<Component> {
+    // SAFETY: the file carries a keyed digest over what `Engine::precompile_component` returned, which only
+    // a host with this user's key can have made; the digest after the code is part of no section. Under this
+    // name there is never another file than such a host's, put there whole by renaming, and no host writes
+    // to it afterwards: who else can is this user, who may change this process too.
+    unsafe { Component::deserialize_file(engine, path) }
 }
 
 fn read_key(path: &Path) -> io::Result<[u8; 32]> {

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Opens a stored model in a fresh engine and answers with one token; what it took since `begun`.
-/// With `settle`, waits until the model runs from its package.
+/// With `settle`, waits until the model runs from its package, and says so.
 ///
 /// # Errors
 /// What opening or answering says.
@@ -44,11 +44,11 @@ pub fn load(
         let open = ms(begun);
         first_token(&*model, id).await?;
         let first = ms(begun);
-        let mut weights = placement(&*model).await?;
+        // To ask where the weights are takes milliseconds that loading does not.
+        let mut weights = if settle { placement(&*model).await? } else { Value::Null };
         // What it waits for happens behind the model's back, and needs the processors.
         let patience = Instant::now();
-        while settle
-            && weights.get("from").is_some_and(|from| from == "file")
+        while weights.get("from").is_some_and(|from| from == "file")
             && weights.get("reason").is_none_or(Value::is_null)
             && patience.elapsed() < Duration::from_secs(600)
         {
@@ -62,7 +62,6 @@ pub fn load(
             "open_ms": open,
             "first_token_ms": first,
             "rss_bytes": resident(),
-            "pss_bytes": pss(std::process::id()),
         });
         Ok((found, model))
     })

@@ -191,6 +191,7 @@ impl<'a> Cursor<'a> {
                             );
                         }
                     }
+                    None if element == Kind::Text && self.texts(count) => {}
                     None => {
                         for index in 0..count {
                             self.value(element, depth + 1, &|| format!("{}[{index}]", field()))?;
@@ -208,6 +209,40 @@ impl<'a> Cursor<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Walks over so many texts if all of them are sound, and otherwise stays where it is.
+    ///
+    /// A vocabulary is a quarter of a million short texts, each after its length. Where the bytes of
+    /// the lengths are ASCII, no character goes from one text into the next, so what is UTF-8 as a
+    /// whole is UTF-8 in each part, and vectors look at the whole twenty times as fast.
+    fn texts(&mut self, count: u64) -> bool {
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        let sound =
+            |from, to| rest.get(from..to).is_some_and(|it| simdutf8::basic::from_utf8(it).is_ok());
+        let (mut begun, mut at) = (0, 0);
+        for _ in 0..count {
+            let Some(length) = rest.get(at..).and_then(|rest| rest.first_chunk::<8>()) else {
+                return false;
+            };
+            if !length.is_ascii() {
+                // A text of 128 bytes or more begins another whole.
+                if !sound(begun, at) {
+                    return false;
+                }
+                begun = at + 8;
+            }
+            let Ok(length) = usize::try_from(u64::from_le_bytes(*length)) else { return false };
+            match (at + 8).checked_add(length) {
+                Some(end) if end <= rest.len() => at = end,
+                _ => return false,
+            }
+        }
+        let all = sound(begun, at);
+        if all {
+            self.at += at;
+        }
+        all
     }
 
     fn kind(&mut self, field: &dyn Fn() -> String) -> Result<Kind> {

@@ -133,9 +133,14 @@ fn scalar<'a>(kind: Kind, bytes: &[u8]) -> Option<Raw<'a>> {
 
 /// Splits a length-prefixed text off the front.
 fn text(bytes: &[u8]) -> Option<(&str, &[u8])> {
-    let (length, rest) = bytes.split_first_chunk::<8>()?;
-    let (text, rest) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
+    let (text, rest) = spelling(bytes)?;
     Some((std::str::from_utf8(text).ok()?, rest))
+}
+
+/// The same, as bytes.
+fn spelling(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = bytes.split_first_chunk::<8>()?;
+    rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)
 }
 
 /// Splits an array's element type and count off the front.
@@ -228,12 +233,26 @@ impl<'a> Array<'a> {
         self.bytes.get(..size).unwrap_or_default()
     }
 
+    /// The elements of an array of this kind of four bytes, for who takes very many; none of another.
+    pub(crate) fn fours(&self, kind: Kind) -> Option<&'a [[u8; 4]]> {
+        (self.kind == kind).then(|| self.bytes().as_chunks().0)
+    }
+
     /// The texts of a string array; nothing of any other.
     pub fn texts(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        self.split(text)
+    }
+
+    /// The same as bytes, for who takes very many together and looks at them once.
+    pub(crate) fn spellings(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        self.split(spelling)
+    }
+
+    fn split<T>(self, off: impl Fn(&'a [u8]) -> Option<(T, &'a [u8])>) -> impl Iterator<Item = T> {
         let mut rest = self.bytes;
         let count = if self.kind == Kind::Text { self.len } else { 0 };
         (0..count).map_while(move |_| {
-            let (found, after) = text(rest)?;
+            let (found, after) = off(rest)?;
             rest = after;
             Some(found)
         })

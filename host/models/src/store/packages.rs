@@ -21,6 +21,7 @@ use super::{
     progress::{Progress, Reporter, Stage},
 };
 
+use self::read::Look;
 pub use self::{format::Section, read::Package, write::PackageWriter};
 
 const FOLDER: &str = "packages";
@@ -43,12 +44,16 @@ impl Store {
     /// # Errors
     /// `Package` with the reason for one that must not be used; `Io`.
     pub fn package(&self, model: &str, kind: &str) -> Result<Option<Package>> {
+        self.open_package(model, kind, Look::Mapped)
+    }
+
+    fn open_package(&self, model: &str, kind: &str, look: Look) -> Result<Option<Package>> {
         let path = path(model, kind)?;
         if !self.layout.dir.exists(&path) {
             return Ok(None);
         }
         let file = self.layout.read(&path)?;
-        Package::open(&self.layout.absolute(&path), &file, model, kind).map(Some)
+        Package::open(&self.layout.absolute(&path), &file, model, kind, look).map(Some)
     }
 
     /// The package files of the model with this digest.
@@ -89,7 +94,7 @@ impl Store {
         let mut reporter = Reporter::new(progress, &label);
         let digest = Digest::parse(model).unwrap_or_else(|| Digest::of(model.as_bytes()));
         let _turn = self.layout.shard_lock("package", &digest, &mut reporter)?;
-        match self.package(model, kind) {
+        match self.open_package(model, kind, Look::Read) {
             Ok(Some(package)) => return Ok(Some(package)),
             Ok(None) => {}
             Err(error) => {
@@ -124,7 +129,7 @@ impl Store {
             self.layout.rename(&aside, &target)?;
         }
         let _ = Reporter::new(progress, &label).at(Stage::Done, 0);
-        Ok(self.package(model, kind)?)
+        Ok(self.open_package(model, kind, Look::Read)?)
     }
 }
 

@@ -14,6 +14,8 @@ mod unigram;
 mod vocab;
 mod word;
 
+use std::sync::OnceLock;
+
 use aho_corasick::{AhoCorasick, MatchKind};
 
 pub(crate) use self::pre::PreTokenizer;
@@ -72,7 +74,8 @@ pub struct Tokenizer {
     vocabulary: Vocabulary,
     algorithm: Algorithm,
     all: Option<Finder>,
-    user_defined: Option<Finder>,
+    /// Of the user-defined ones; made for the first text that is not a template's.
+    user_defined: OnceLock<Option<Finder>>,
     strip: Strip,
     ends: Vec<u32>,
     bos: Option<u32>,
@@ -175,7 +178,7 @@ impl Tokenizer {
         ends.extend(roles.eos.filter(|eos| !ends.contains(eos)));
         Ok(Self {
             all: Finder::new(&vocabulary, special)?,
-            user_defined: Finder::new(&vocabulary, |class| class == Class::UserDefined)?,
+            user_defined: OnceLock::new(),
             strip,
             ends,
             bos: roles.bos,
@@ -196,7 +199,7 @@ impl Tokenizer {
     /// When the vocabulary cannot spell the text, which a sound one always can.
     pub fn encode(&self, text: &str, special: bool) -> Result<Vec<u32>> {
         let mut out = Vec::with_capacity(text.len() / 3 + 8);
-        let finder = if special { &self.all } else { &self.user_defined };
+        let finder = if special { self.all.as_ref() } else { self.user_defined()? };
         let Some(finder) = finder else {
             self.plain(text, true, &mut out)?;
             return Ok(out);
@@ -362,6 +365,14 @@ impl Tokenizer {
     #[must_use]
     pub fn vocab_len(&self) -> u32 {
         self.vocabulary.len()
+    }
+
+    fn user_defined(&self) -> Result<Option<&Finder>> {
+        if let Some(finder) = self.user_defined.get() {
+            return Ok(finder.as_ref());
+        }
+        let finder = Finder::new(&self.vocabulary, |class| class == Class::UserDefined)?;
+        Ok(self.user_defined.get_or_init(|| finder).as_ref())
     }
 
     fn plain(&self, text: &str, first: bool, out: &mut Vec<u32>) -> Result<()> {

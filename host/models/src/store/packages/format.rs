@@ -5,23 +5,25 @@
 //! 8       version of this format, u32; four zero bytes
 //! 16      where the index begins = where the weights end, u64
 //! 24      bytes of the index, u64; it ends the file
-//! 32      BLAKE3 of the index
-//! 64      BLAKE3 of the 64 bytes above
-//! 96      zeros to 4096
+//! 32      XXH3 (128 bits) of the index
+//! 48      XXH3 (128 bits) of the 48 bytes above
+//! 64      zeros to 4096
 //! 4096    the packed tensors: each starts at a multiple of 64, those of 64 KiB and more at one of
 //!         4096; zeros between them
-//! ...     the index: JSON, with the BLAKE3 of every 2 MiB of what lies before it, without the first
+//! ...     the index: JSON, with the XXH3 of every 2 MiB of what lies before it, without the first
 //!         page
 //! ```
 //!
-//! Integers are little endian. The index comes last, so that packing streams.
+//! Integers are little endian. The index comes last, so that packing streams. The digests find damage,
+//! and at the speed of memory; they are no signature: who may write here could write them, too.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use twox_hash::XxHash3_128;
 
 /// The version this build writes, and the only one it reads.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 /// Bytes before the first tensor: one page.
 pub(super) const START: u64 = 4096;
 /// Bytes one digest covers: a huge page, and enough pieces for every processor to have some.
@@ -63,8 +65,13 @@ pub(super) struct Index {
     pub(super) kind: String,
     /// Sorted, so that packing twice gives the same bytes.
     pub(super) tensors: BTreeMap<String, Section>,
-    /// BLAKE3 of every [`CHUNK`] bytes, in hex.
+    /// [`digest`] of every [`CHUNK`] bytes.
     pub(super) chunks: Vec<String>,
+}
+
+/// Of some of the weights, in hex.
+pub(super) fn digest(bytes: &[u8]) -> String {
+    format!("{:032x}", XxHash3_128::oneshot(bytes))
 }
 
 /// The first page, for an index of these bytes that begins at `end`.
@@ -75,9 +82,9 @@ pub(super) fn head(end: u64, index: &[u8]) -> Vec<u8> {
     out.extend([0; 4]);
     out.extend(end.to_le_bytes());
     out.extend((index.len() as u64).to_le_bytes());
-    out.extend(blake3::hash(index).as_bytes());
-    let digest = blake3::hash(&out);
-    out.extend(digest.as_bytes());
+    out.extend(XxHash3_128::oneshot(index).to_le_bytes());
+    let digest = XxHash3_128::oneshot(&out);
+    out.extend(digest.to_le_bytes());
     out.resize(START as usize, 0);
     out
 }
@@ -97,9 +104,10 @@ pub(super) fn index(file: &[u8]) -> Result<(Index, u64), String> {
     if version != u64::from(VERSION) {
         return Err(format!("its format has version {version}, this build reads {VERSION}"));
     }
-    let known = page.get(64..96).unwrap_or_default();
-    let zeros = page.get(96..).is_some_and(|rest| rest.iter().all(|byte| *byte == 0));
-    if page.get(..64).is_none_or(|head| blake3::hash(head).as_bytes() != known) || !zeros {
+    let is = |bytes: &[u8], known| XxHash3_128::oneshot(bytes).to_le_bytes() == known;
+    let (head, rest) = page.split_first_chunk::<48>().ok_or("it is shorter than its head")?;
+    let (known, rest) = rest.split_first_chunk::<16>().ok_or("it is shorter than its head")?;
+    if !is(head, *known) || rest.iter().any(|byte| *byte != 0) {
         return Err("its first page is damaged".to_owned());
     }
     let (end, length) = (word(16), word(24));
@@ -107,7 +115,8 @@ pub(super) fn index(file: &[u8]) -> Result<(Index, u64), String> {
         return Err(format!("it has {} bytes, its first page tells of others", file.len()));
     }
     let bytes = usize::try_from(end).ok().and_then(|end| file.get(end..)).unwrap_or_default();
-    if blake3::hash(bytes).as_bytes().as_slice() != page.get(32..64).unwrap_or_default() {
+    let known = head.last_chunk::<16>().copied().unwrap_or_default();
+    if !is(bytes, known) {
         return Err("its index is damaged".to_owned());
     }
     let index: Index = serde_json::from_slice(bytes).map_err(|error| format!("index: {error}"))?;

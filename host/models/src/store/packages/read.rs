@@ -20,7 +20,7 @@ use memmap2::{Advice, Mmap};
 
 use super::{
     super::error::{Result, StoreError},
-    format::{CHUNK, START, Section, index},
+    format::{CHUNK, START, Section, digest, index},
 };
 use crate::gguf::Shared;
 
@@ -32,11 +32,24 @@ pub struct Package {
     tensors: BTreeMap<String, Section>,
 }
 
+/// How the bytes of a package are looked at.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Look {
+    /// Through the map: they are computed with next, and nothing is copied.
+    Mapped,
+    /// By reading: while a model still runs from its file, both need not be in this process's memory.
+    Read,
+}
+
 impl Package {
-    /// Maps a package and verifies every byte of it, on all processors. The bytes are read for that,
-    /// not touched through the map: while a model still runs from its file, both need not be in this
-    /// process's memory.
-    pub(super) fn open(path: &Path, file: &File, source: &str, kind: &str) -> Result<Self> {
+    /// Maps a package and verifies every byte of it, on all processors.
+    pub(super) fn open(
+        path: &Path,
+        file: &File,
+        source: &str,
+        kind: &str,
+        look: Look,
+    ) -> Result<Self> {
         let refuse =
             |reason: String| StoreError::Package { path: path.display().to_string(), reason };
         let length = file.metadata().map_err(|e| StoreError::io("open", path, e))?.len();
@@ -57,7 +70,11 @@ impl Package {
                 index.kind
             )));
         }
-        let damaged = damaged(file, end, &index.chunks);
+        let bytes = match look {
+            Look::Mapped => Bytes::Mapped(&map),
+            Look::Read => Bytes::Read(file),
+        };
+        let damaged = damaged(bytes, end, &index.chunks);
         if let Some(chunk) = damaged.map_err(|error| StoreError::io("read", path, error))? {
             let from = (chunk * CHUNK) as u64;
             let hit = index.tensors.iter().filter(|(_, section)| {
@@ -126,13 +143,13 @@ fn map(path: &Path, file: &File) -> Result<Mmap> {
 
 /// The first chunk that is not what it was when it was written; every open looks at every byte, on all
 /// processors.
-fn damaged(file: &File, end: u64, known: &[String]) -> io::Result<Option<usize>> {
+fn damaged(bytes: Bytes<'_>, end: u64, known: &[String]) -> io::Result<Option<usize>> {
     if end.div_ceil(CHUNK as u64) != known.len() as u64 {
         return Ok(Some(0));
     }
     let (next, first) = (AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
     let work = || -> io::Result<()> {
-        let mut buffer = vec![0; CHUNK];
+        let mut buffer = Vec::new();
         loop {
             let place = next.fetch_add(1, Ordering::Relaxed);
             let Some(known) = known.get(place) else { return Ok(()) };
@@ -140,9 +157,8 @@ fn damaged(file: &File, end: u64, known: &[String]) -> io::Result<Option<usize>>
             let from = if place == 0 { START } else { (place * CHUNK) as u64 };
             let to = ((place + 1) * CHUNK) as u64;
             let length = usize::try_from(to.min(end).saturating_sub(from)).unwrap_or_default();
-            let chunk = buffer.get_mut(..length).unwrap_or_default();
-            read_at(file, chunk, from)?;
-            if blake3::hash(chunk).to_hex().as_str() != known.as_str() {
+            let chunk = bytes.chunk(from, length, &mut buffer)?;
+            if digest(chunk) != *known {
                 first.fetch_min(place, Ordering::Relaxed);
             }
         }
@@ -157,6 +173,34 @@ fn damaged(file: &File, end: u64, known: &[String]) -> io::Result<Option<usize>>
     })?;
     let first = first.into_inner();
     Ok((first != usize::MAX).then_some(first))
+}
+
+/// Where they are looked at.
+#[derive(Clone, Copy)]
+enum Bytes<'a> {
+    Mapped(&'a [u8]),
+    Read(&'a File),
+}
+
+impl<'a> Bytes<'a> {
+    /// So many of them from a place on, which may be put into the buffer.
+    fn chunk<'b>(self, from: u64, length: usize, buffer: &'b mut Vec<u8>) -> io::Result<&'b [u8]>
+    where
+        'a: 'b,
+    {
+        match self {
+            Bytes::Mapped(bytes) => {
+                let start = usize::try_from(from).unwrap_or(usize::MAX);
+                let found = bytes.get(start..).and_then(|rest| rest.get(..length));
+                found.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+            }
+            Bytes::Read(file) => {
+                buffer.resize(length, 0);
+                read_at(file, buffer, from)?;
+                Ok(buffer)
+            }
+        }
+    }
 }
 
 #[cfg(unix)]

@@ -12,7 +12,7 @@ use super::{
         error::{Result, StoreError},
         progress::{Reporter, Stage},
     },
-    format::{CHUNK, Index, PAGED, START, Section, head},
+    format::{CHUNK, Index, PAGED, START, Section, digest, head},
 };
 
 /// A package on its way to disk. Memory: one chunk and the index.
@@ -123,7 +123,7 @@ impl<'a> PackageWriter<'a> {
         // Of the bytes in memory: what the disk makes of them afterwards is what it is for.
         let page = if self.chunks.is_empty() { START as usize } else { 0 };
         let covered = self.chunk.get(page..).unwrap_or_default();
-        self.chunks.push(blake3::hash(covered).to_hex().to_string());
+        self.chunks.push(digest(covered));
         self.file.write_all(&self.chunk).map_err(|e| StoreError::io("write", &self.path, e))?;
         self.chunk.clear();
         Ok(())
