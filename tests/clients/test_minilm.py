@@ -59,6 +59,16 @@ def test_a_batch_is_the_same_as_one_at_a_time(native, minilm):
         assert cosine(alone, vector) > 0.999999
 
 
+def test_sixty_four_texts_keep_their_order(native, minilm):
+    texts = [f"{n} {word} were sold in town {n * 7}." for n, word in enumerate(["apples", "cars", "books", "boats"] * 16)]
+    together = native.embed(model=minilm, input=texts).embeddings
+    assert len(together) == 64
+    for place, text in enumerate(texts):
+        alone = native.embed(model=minilm, input=text).embeddings[0]
+        assert cosine(alone, together[place]) > 0.9999
+        assert max(range(64), key=lambda other: cosine(alone, together[other])) == place
+
+
 def test_an_encoder_writes_no_answers(oai, minilm):
     import openai
 

@@ -114,6 +114,14 @@ def test_an_empty_request_loads_and_unloads(native, model):
     assert model not in [m.model.split(":")[0] for m in native.ps().models]
 
 
+def test_another_context_length_is_no_other_model(native, model):
+    native.generate(model, "", keep_alive=0)
+    for place, context in enumerate((8192, 4096, 8192)):
+        options = {**GREEDY, "num_ctx": context, "num_predict": 1}
+        answer = native.chat(model, QUESTION, options=options)
+        assert bool(answer.load_duration) == (place == 0), (context, answer.load_duration)
+
+
 def test_ps_tells_memory_and_expiry(native, model):
     native.chat(model, QUESTION, options={"num_predict": 1}, keep_alive="10m")
     running = next(m for m in native.ps().models if m.model.split(":")[0] == model)

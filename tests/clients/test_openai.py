@@ -7,6 +7,7 @@ import struct
 
 import openai
 import pytest
+import scripts
 
 QUESTION = [{"role": "user", "content": "Name three colours."}]
 
@@ -14,6 +15,24 @@ QUESTION = [{"role": "user", "content": "Name three colours."}]
 def ask(oai, name, **change):
     request = {"model": name, "messages": QUESTION, "temperature": 0, "max_tokens": 24, **change}
     return oai.chat.completions.create(**request)
+
+
+def test_the_packages_own_stream_helper_puts_calls_together(scripted_oai):
+    def tool(name):
+        parameters = {"type": "object", "properties": {}, "additionalProperties": False}
+        return {"type": "function", "function": {"name": name, "strict": True, "parameters": parameters}}
+
+    messages = [{"role": "user", "content": scripts.CALLS}]
+    request = {"model": "scripted", "messages": messages, "tools": [tool("weather"), tool("nothing")]}
+    with scripted_oai.chat.completions.stream(**request) as stream:
+        events = [event for event in stream]
+        final = stream.get_final_completion()
+    parts = [event for event in events if event.type == "tool_calls.function.arguments.delta"]
+    assert {part.index for part in parts} == {0, 1}
+    message = final.choices[0].message
+    assert message.content == "Let me see."
+    assert [call.id for call in message.tool_calls] == ["call_a", "call_b"]
+    assert [call.function.arguments for call in message.tool_calls] == [scripts.ZURICH, "{}"]
 
 
 def test_models_are_listed_and_found(oai, model):

@@ -150,7 +150,8 @@ pub struct ToolFormat {
     pub open: String,
     /// Closing mark.
     pub close: String,
-    /// `json`, `json-list`, `xml`, `pythonic`, `harmony`, …: the host's parsers by name.
+    /// `json`, `json-list`, `xml`, `glm`, `dsml`, `mistral`, `pythonic`, `deepseek`, `kimi`, `harmony`,
+    /// …: the host's parsers by name.
     pub shape: String,
     /// Key of the tool's name.
     pub name_key: String,

@@ -21,7 +21,7 @@ use gristmill_core::{
 };
 
 pub use calls::{Calls, Offer};
-pub(crate) use calls::{HARMONY, Kinds, deepseek, glm, letter, shape, tagged};
+pub(crate) use calls::{HARMONY, Kinds, deepseek, dsml, glm, letter, shape, tagged};
 pub use stops::Stops;
 pub use utf8::Utf8;
 

@@ -12,274 +12,14 @@
 
 use std::sync::Arc;
 
-use gristmill_core::{
-    Code, Error,
-    event::Event,
-    program::{Dialect, Span, ToolFormat},
-    request::{Constraint, Prompt, Reasoning, Request, Tool, ToolChoice},
-};
-use gristmill_engine::{
-    constraint::{Checker, Rule},
-    text::{Assembler, Offer, Reading},
-};
-use gristmill_models::{Gguf, Tokenizer};
-use gristmill_testing::models::{Family, Random, Shape, write_marked};
+use gristmill_core::{Code, Error};
+use gristmill_engine::constraint::Checker;
 use serde_json::{Value, json};
 
-#[path = "common/suite.rs"]
-mod suite;
+#[path = "common/spellings.rs"]
+mod spellings;
 
-/// Marks of Mistral, DeepSeek and harmony.
-const MARKS: [&str; 15] = [
-    "[TOOL_CALLS]",
-    "[CALL_ID]",
-    "[ARGS]",
-    "<｜tool▁calls▁begin｜>",
-    "<｜tool▁calls▁end｜>",
-    "<｜tool▁call▁begin｜>",
-    "<｜tool▁call▁end｜>",
-    "<｜tool▁sep｜>",
-    "<|start|>",
-    "<|channel|>",
-    "<|constrain|>",
-    "<|message|>",
-    "<|end|>",
-    "<|return|>",
-    "<|call|>",
-];
-
-fn small() -> Arc<Tokenizer> {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("words.gguf");
-    let shape = Shape { layers: 1, vocabulary: 900, ..Shape::tiny(Family::Llama) };
-    write_marked(&shape, "q8_0", 1, &MARKS, &path).unwrap();
-    Arc::new(Tokenizer::from_gguf(&Gguf::open(&path).unwrap()).unwrap())
-}
-
-/// The 151,936 tokens of Qwen 2.
-fn large() -> Arc<Tokenizer> {
-    let models = gristmill_testing::fetch::llama_cpp_models().unwrap();
-    let vocabulary = Gguf::open(models.join("ggml-vocab-qwen2.gguf")).unwrap();
-    Arc::new(Tokenizer::from_gguf(&vocabulary).unwrap())
-}
-
-const SHAPES: [&str; 8] =
-    ["qwen-coder", "seed", "glm", "mistral", "pythonic", "deepseek", "deepseek-old", "harmony"];
-
-fn dialect(spelling: &str) -> Dialect {
-    let (open, close, shape, name, arguments) = match spelling {
-        "qwen-coder" => ("<tool_call>", "</tool_call>", "xml", "function", "parameter"),
-        "seed" => ("<seed:tool_call>", "</seed:tool_call>", "xml", "function", "parameter"),
-        "glm" => ("<tool_call>", "</tool_call>", "glm", "", "arg_key"),
-        "pythonic" => ("<|tool_call_start|>", "<|tool_call_end|>", "pythonic", "", ""),
-        "mistral" => ("[TOOL_CALLS]", "", "mistral", "[CALL_ID]", "[ARGS]"),
-        "deepseek" => ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "deepseek", "", ""),
-        "deepseek-old" => {
-            ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "deepseek", "function", "")
-        }
-        _ => ("<|channel|>commentary to=functions.", "<|call|>", "harmony", "", ""),
-    };
-    let reasoning = (spelling == "harmony").then(|| Span {
-        open: "<|channel|>analysis<|message|>".into(),
-        close: "<|end|>".into(),
-        open_at_start: false,
-    });
-    Dialect {
-        tools: Some(ToolFormat {
-            open: open.into(),
-            close: close.into(),
-            shape: shape.into(),
-            name_key: name.into(),
-            arguments_key: arguments.into(),
-            extras: Vec::new(),
-        }),
-        reasoning,
-        ..Dialect::default()
-    }
-}
-
-fn tool(name: &str, parameters: &Value, strict: bool) -> Tool {
-    Tool {
-        name: name.into(),
-        description: None,
-        parameters: parameters.to_string(),
-        strict: Some(strict),
-        extras: Vec::new(),
-    }
-}
-
-fn request(tools: &[(&str, Value)], parallel: bool) -> Request {
-    let mut request = Request::new("test", "model", Prompt::Text(String::new()));
-    request.tools = tools.iter().map(|(name, schema)| tool(name, schema, true)).collect();
-    request.tool_choice = ToolChoice::Required;
-    request.parallel_tool_calls = Some(parallel);
-    request
-}
-
-/// Tools with what schemas of tools are made of.
-fn tools() -> Vec<(&'static str, Value)> {
-    let closed = |properties: Value, required: Value| json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false });
-    vec![
-        ("now", closed(json!({}), json!([]))),
-        (
-            "weather",
-            closed(
-                json!({
-                    "city": { "enum": ["Köln", "Łódź", "a \"b\" 'c' \\ </p>\n"] },
-                    "days": { "type": "integer", "minimum": 1, "maximum": 7 },
-                    "exact": { "type": "boolean" },
-                    "none": { "type": "null" },
-                }),
-                json!(["city"]),
-            ),
-        ),
-        (
-            "texts",
-            closed(
-                json!({
-                    "free": { "type": "string" },
-                    "short": { "type": "string", "minLength": 1, "maxLength": 3 },
-                    "like": { "type": "string", "pattern": "^[a-c]+(-[0-9]{2})?$|[x-z]" },
-                    "day": { "type": "string", "format": "date" },
-                    "maybe": { "anyOf": [{ "type": "string", "maxLength": 5 }, { "type": "null" }] },
-                    "null": { "type": ["string", "null"], "enum": ["null", "a", null] },
-                    "word": { "enum": ["null", "nil"], "type": ["string", "null"] },
-                    "one": { "oneOf": [{ "const": "a" }, { "enum": ["c", "b"] }, { "type": "integer" }] },
-                    "any": {},
-                    "both": { "type": ["string", "integer"], "maxLength": 2 },
-                }),
-                json!(["free", "like", "word", "one"]),
-            ),
-        ),
-        (
-            "values",
-            json!({ "type": "object",
-                "$defs": { "tree": { "type": "object", "properties": {
-                    "name": { "type": "string" },
-                    "below": { "type": "array", "items": { "$ref": "#/$defs/tree" }, "maxItems": 2 } },
-                    "required": ["name"] } },
-                "properties": {
-                    "list": { "type": "array", "items": { "type": "string" }, "minItems": 1, "maxItems": 3 },
-                    "pair": { "type": "array", "prefixItems": [{ "type": "number" }, { "type": "boolean" }], "items": false },
-                    "tree": { "$ref": "#/$defs/tree" },
-                    "map": { "type": "object", "additionalProperties": { "type": "integer" } },
-                    "free": { "type": "object" },
-                    "more": { "type": "object", "properties": { "a": { "type": "boolean" }, "ab": {} }, "additionalProperties": { "type": "null" } },
-                    "level": { "enum": [1, 2.5, null] },
-                    "x": { "type": "number" },
-                    "step": { "type": "integer", "multipleOf": 5 },
-                    "deep": { "type": "object", "properties": {
-                        "on": { "type": "boolean" }, "of": { "type": ["array", "null"], "items": { "type": "null" } } },
-                        "required": ["of"], "additionalProperties": false },
-                },
-                "required": ["list", "deep"] }),
-        ),
-        (
-            "open",
-            json!({ "$ref": "#/$defs/all", "$defs": { "all": { "type": "object",
-                "properties": { "n": { "type": "integer" } }, "required": ["n", "m"],
-                "additionalProperties": { "type": "string", "maxLength": 4 } } } }),
-        ),
-    ]
-}
-
-/// What an answer is read as: its text and its calls, with whether each has ended.
-fn read(
-    dialect: &Dialect,
-    request: &Request,
-    text: &str,
-) -> (String, String, Vec<(String, String, bool)>) {
-    let format = dialect.tools.clone().unwrap();
-    let offers = request.tools.iter();
-    let offers = offers.map(|tool| Offer::new(&format.shape, &tool.name, &tool.parameters));
-    let mut assembler = Assembler::new(Reading {
-        offers: offers.collect(),
-        tools: Some(format),
-        reasoning: dialect.reasoning.clone(),
-        channels: Reading::on_channels(dialect),
-        parallel: request.parallel_tool_calls != Some(false),
-        ..Reading::default()
-    });
-    let mut events = Vec::new();
-    assembler.push(text.as_bytes(), true, &mut events);
-    assembler.finish(&mut events);
-    let (mut said, mut thought, mut calls) = (String::new(), String::new(), Vec::new());
-    for event in events {
-        match event {
-            Event::Text(text) => said.push_str(&text),
-            Event::Reasoning(text) => thought.push_str(&text),
-            Event::ToolStart(start) => calls.push((start.name, String::new(), false)),
-            Event::ToolArguments(n, text) => calls[n as usize].1.push_str(&text),
-            Event::ToolEnd(n) => calls[n as usize].2 = true,
-            other => panic!("unexpected {other:?}"),
-        }
-    }
-    (said, thought, calls)
-}
-
-/// A random text that a rule lets through, unless it grows too long. Text between tags would hardly
-/// ever end by chance, so what ends it is tried now and then.
-fn walk(rule: &Rule, tokenizer: &Tokenizer, seed: u64) -> Option<String> {
-    let endings: Vec<Vec<u32>> =
-        ["\n</parameter>", "</parameter>", "</arg_value>", "<|end|>", "\"", "'"]
-            .iter()
-            .map(|text| tokenizer.encode(text, true).unwrap())
-            .collect();
-    let closers: Vec<u32> =
-        ["\"", "}", "]", "<", ")"].iter().filter_map(|text| tokenizer.id_of(text)).collect();
-    let mut random = Random::new(seed);
-    let mut draw = |n: usize| (random.next() % n.max(1) as u64) as usize;
-    let mut walk = rule.walk();
-    let mut bytes = Vec::new();
-    let mut due: Vec<u32> = Vec::new();
-    for _ in 0..1500 {
-        let allowed = walk.allowed().unwrap();
-        assert!(!allowed.is_empty(), "nothing may follow {:?}", String::from_utf8_lossy(&bytes));
-        let may = |token: &u32| allowed.binary_search(token).is_ok();
-        let ends = tokenizer.ends().iter().any(may);
-        if ends && draw(3) > 0 {
-            return Some(String::from_utf8(bytes).unwrap());
-        }
-        if due.is_empty() && draw(6) == 0 {
-            due = endings[draw(endings.len())].iter().rev().copied().collect();
-        }
-        let closing: Vec<u32> = closers.iter().copied().filter(may).collect();
-        let wanted = due.pop().filter(may);
-        if wanted.is_none() {
-            due.clear();
-        }
-        let token = match (wanted, draw(4)) {
-            (Some(token), _) => token,
-            (None, 0) if !closing.is_empty() => closing[draw(closing.len())],
-            _ => allowed[draw(allowed.len())],
-        };
-        if tokenizer.is_end(token) {
-            return Some(String::from_utf8(bytes).unwrap());
-        }
-        assert!(walk.accept(token), "a token of the mask is refused");
-        bytes.extend(tokenizer.token_bytes(token).unwrap());
-        if walk.over() {
-            return Some(String::from_utf8(bytes).unwrap());
-        }
-    }
-    None
-}
-
-fn check(spelling: &str, request: &Request, tools: &[(&str, Value)], text: &str) {
-    let dialect = dialect(spelling);
-    let (said, _, calls) = read(&dialect, request, text);
-    assert_eq!(said.trim(), "", "{spelling}: {text}\n{calls:?}");
-    assert!(!calls.is_empty(), "{spelling}: no call in {text}");
-    assert!(request.parallel_tool_calls == Some(true) || calls.len() == 1, "{spelling}: {text}");
-    for (name, arguments, ended) in &calls {
-        assert!(ended, "{spelling}: {text}");
-        let value = suite::parse(arguments);
-        let value = value.unwrap_or_else(|| panic!("{spelling}: {arguments} in {text}"));
-        let schema = &tools.iter().find(|(known, _)| known == name).unwrap().1;
-        let validator = jsonschema::options().should_validate_formats(true).build(schema).unwrap();
-        assert!(validator.is_valid(&value), "{spelling}: {name} {arguments} in {text}");
-    }
-}
+use spellings::{SHAPES, check, dialect, large, read, request, small, tools, walk};
 
 #[test]
 fn what_a_grammar_lets_through_is_read_as_calls_that_satisfy_their_schemas() {
@@ -336,6 +76,21 @@ fn what_models_write_is_let_through_and_what_breaks_the_schema_is_not() {
     let checker = Checker::new(Arc::clone(&tokenizer)).unwrap();
     let (v, d) = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>");
     let (b, s, e) = ("<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>");
+    let kimi =
+        |calls: &str| format!("<|tool_calls_section_begin|>{calls}<|tool_calls_section_end|>");
+    let k = |head: &str, json: &str| {
+        format!("<|tool_call_begin|>{head}<|tool_call_argument_begin|>{json}<|tool_call_end|>")
+    };
+    let dsml =
+        |calls: &str| format!("<｜DSML｜function_calls>\n{calls}\n</｜DSML｜function_calls>");
+    let i = |name: &str, inside: &str| {
+        format!("<｜DSML｜invoke name=\"{name}\">\n{inside}\n</｜DSML｜invoke>")
+    };
+    let p = |name: &str, string: bool, value: &str| {
+        format!(
+            "<｜DSML｜parameter name=\"{name}\" string=\"{string}\">{value}</｜DSML｜parameter>"
+        )
+    };
     let cases: Vec<(&str, String, bool)> = vec![
         // As the templates of the families write calls into the history.
         ("qwen-coder", "<tool_call>\n<function=weather>\n<parameter=city>\nKöln\n</parameter>\n<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>".into(), true),
@@ -350,6 +105,12 @@ fn what_models_write_is_let_through_and_what_breaks_the_schema_is_not() {
         ("pythonic", "<|tool_call_start|>[values(list=['a', \"b\"], map={'x': 1}, deep={\"of\": [None]})]<|tool_call_end|>".into(), true),
         ("deepseek-old", format!("{v}{b}function{s}weather\n```json\n{{\"city\": \"Köln\"}}\n```{e}\n{b}function{s}now\n```json\n{{}}\n```{e}{d}"), true),
         ("deepseek", format!("{v}{b}weather{s}{{\"city\": \"Köln\", \"days\": 3}}{e}{b}now{s}{{}}{e}{d}"), true),
+        ("kimi", kimi(&(k("functions.weather:0", "{\"city\": \"Köln\", \"days\": 3}") + &k("functions.now:1", "{}"))), true),
+        ("kimi", kimi(&k("functions.now:41", "{}")), true),
+        ("dsml", dsml(&i("weather", &format!("{}\n{}\n{}", p("city", true, "Köln"), p("days", false, "3"), p("none", false, "null")))), true),
+        ("dsml", dsml(&format!("{}\n{}", i("now", ""), i("weather", &p("city", true, "a \"b\" 'c' \\ </p>\n")))), true),
+        ("dsml", dsml(&i("texts", &[p("free", true, ""), p("like", true, "ab-12"), p("maybe", false, "null"), p("null", true, "null"), p("word", true, "null"), p("one", false, "7"), p("any", false, "[\"a\"]"), p("both", true, "12")].concat())), true),
+        ("dsml", dsml(&i("open", &[p("n", false, "1"), p("m", true, "abcd"), p("other", true, "x")].concat())), true),
         ("harmony", "<|channel|>analysis<|message|>The user wants it.<|end|><|start|>assistant<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{\"city\":\"Köln\"}".into(), true),
         ("harmony", " to=functions.weather<|channel|>commentary json<|message|>{\"city\": \"Köln\", \"days\": 3}".into(), true),
         ("harmony", "<|channel|>commentary to=functions.now<|message|>{}<|end|><|start|>assistant<|channel|>commentary to=functions.now<|message|>{}".into(), true),
@@ -371,6 +132,16 @@ fn what_models_write_is_let_through_and_what_breaks_the_schema_is_not() {
         ("pythonic", "<|tool_call_start|>[]<|tool_call_end|>".into(), false),
         ("deepseek", format!("{v}{b}weather{s}{{\"city\": \"Bonn\"}}{e}{d}"), false),
         ("deepseek", format!("{v}{d}"), false),
+        ("kimi", kimi(&k("functions.weather:0", "{\"city\": \"Bonn\"}")), false),
+        ("kimi", kimi(&k("weather:0", "{\"city\": \"Köln\"}")), false),
+        ("kimi", kimi(""), false),
+        ("dsml", dsml(&i("weather", &p("city", true, "Bonn"))), false),
+        ("dsml", dsml(&i("weather", &p("city", false, "\"Köln\""))), false),
+        ("dsml", dsml(&i("weather", &(p("city", true, "Köln") + &p("days", true, "3")))), false),
+        ("dsml", dsml(&i("weather", &p("days", false, "3"))), false),
+        ("dsml", dsml(&i("texts", &[p("free", true, ""), p("like", true, "a"), p("word", false, "null"), p("one", true, "a")].concat())), false),
+        ("dsml", dsml(&i("values", &(p("list", false, "[\"</｜DSML｜parameter>\"]") + &p("deep", false, "{\"of\": null}")))), false),
+        ("dsml", dsml(""), false),
         ("harmony", "<|channel|>analysis<|message|>I will not.<|end|>".into(), false),
         ("harmony", "<|channel|>final<|message|>No.".into(), false),
         ("harmony", "<|channel|>commentary to=functions.weather<|message|>{}".into(), false),
@@ -392,7 +163,7 @@ fn what_a_shape_cannot_hold_is_refused_with_its_path() {
     let object = |properties: Value| json!({ "type": "object", "properties": properties });
     let cases = [
         (
-            &["xml", "glm"][..],
+            &["xml", "glm", "dsml"][..],
             object(json!({ "a": { "type": "string", "pattern": "x(^a|b)" } })),
             "/properties/a/pattern",
         ),
@@ -402,7 +173,13 @@ fn what_a_shape_cannot_hold_is_refused_with_its_path() {
             "/properties/a",
         ),
         (&["xml", "glm"], object(json!({ "a": { "not": { "type": "string" } } })), "/properties/a"),
-        (&["xml"], object(json!({ "a<b": {} })), "/properties/a<b"),
+        (&["xml", "dsml"], object(json!({ "a<b": {} })), "/properties/a<b"),
+        (&["dsml"], object(json!({ "a\"b": {} })), "/properties/a\"b"),
+        (
+            &["dsml"],
+            object(json!({ "a": { "items": { "const": "</｜DSML｜parameter>" } } })),
+            "/properties/a",
+        ),
         (
             &["xml"],
             object(json!({ "a": { "type": "array", "items": { "const": "</parameter>" } } })),
@@ -411,38 +188,38 @@ fn what_a_shape_cannot_hold_is_refused_with_its_path() {
         (&["glm"], object(json!({ "</arg_key>": {} })), "/properties/<~1arg_key>"),
         (&["pythonic"], object(json!({ "a b": {} })), "/properties/a b"),
         (
-            &["xml", "glm", "pythonic"],
+            &["xml", "glm", "dsml", "pythonic"],
             json!({ "type": "object", "anyOf": [{ "required": ["a"] }, {}] }),
             "/anyOf",
         ),
         (
-            &["xml", "glm", "pythonic"],
+            &["xml", "glm", "dsml", "pythonic"],
             json!({ "type": "object", "patternProperties": { "^a": {} } }),
             "/patternProperties",
         ),
         (
-            &["xml", "glm", "pythonic"],
+            &["xml", "glm", "dsml", "pythonic"],
             json!({ "type": "object", "minProperties": 1 }),
             "/minProperties",
         ),
         (
-            &["xml", "glm", "pythonic"],
+            &["xml", "glm", "dsml", "pythonic"],
             json!({ "$ref": "#/$defs/a", "$defs": { "a": { "type": "object", "propertyNames": { "enum": ["b"] } } } }),
             "/$defs/a/propertyNames",
         ),
         (
-            &["xml", "glm", "pythonic"],
+            &["xml", "glm", "dsml", "pythonic"],
             json!({ "type": "object", "dependentRequired": { "a": ["b"] } }),
             "/dependentRequired",
         ),
         (
-            &["xml", "glm", "pythonic"],
+            &["xml", "glm", "dsml", "pythonic"],
             json!({ "type": "object", "required": ["a"], "additionalProperties": false }),
             "/required",
         ),
-        (&["xml", "glm", "pythonic"], json!({ "type": "array" }), "/type"),
+        (&["xml", "glm", "dsml", "pythonic"], json!({ "type": "array" }), "/type"),
         (
-            &["xml", "glm", "pythonic", "deepseek", "harmony"],
+            &["xml", "glm", "dsml", "pythonic", "deepseek", "kimi", "harmony"],
             object(json!({ "a": { "uniqueItems": true } })),
             "/properties/a/uniqueItems",
         ),
@@ -479,6 +256,8 @@ fn what_a_shape_cannot_hold_is_refused_with_its_path() {
         ("glm", "a\nb"),
         ("pythonic", "a b"),
         ("deepseek", "{a"),
+        ("kimi", "a<b"),
+        ("dsml", "a\"b"),
         ("harmony", "a b"),
     ] {
         let error = checker.request(&request(&[(name, json!({}))], true), &dialect(shape));
@@ -488,65 +267,4 @@ fn what_a_shape_cannot_hold_is_refused_with_its_path() {
             (&Code::InvalidRequest, Some("tools/0/name"))
         );
     }
-}
-
-#[test]
-fn an_answer_on_channels_thinks_first_and_is_bound_then() {
-    let tokenizer = small();
-    let checker = Checker::new(Arc::clone(&tokenizer)).unwrap();
-    let harmony = dialect("harmony");
-    let thought = "<|channel|>analysis<|message|>Hm {\"a\": 2}.<|end|><|start|>assistant";
-    let answer = "<|channel|>final <|constrain|>json<|message|>{\"a\": 1}";
-    let schema =
-        json!({ "type": "object", "properties": { "a": { "const": 1 } }, "required": ["a"] });
-    let mut bound = Request::new("test", "model", Prompt::Text(String::new()));
-    bound.constraint = Some(Constraint::JsonSchema(schema.to_string()));
-    let rule = checker.request(&bound, &harmony).unwrap().unwrap();
-    for (text, taken) in [
-        (answer.to_owned(), true),
-        (format!("{thought}{answer}"), true),
-        (format!("{thought}{thought}<|channel|>final<|message|>{{\"a\":1}}"), true),
-        (thought.to_owned(), false),
-        ("{\"a\": 1}".to_owned(), false),
-        (answer.replace('1', "2"), false),
-    ] {
-        assert_eq!(rule.accepts_marked(&text).unwrap(), taken, "{text}");
-    }
-    let (said, thoughts, _) = read(&harmony, &bound, &format!("{thought}{answer}"));
-    assert_eq!((said.as_str(), thoughts.as_str()), ("{\"a\": 1}", "Hm {\"a\": 2}."));
-    // A thought that is switched off, and other kinds of answers.
-    bound.reasoning = Reasoning::Off;
-    let rule = checker.request(&bound, &harmony).unwrap().unwrap();
-    assert!(rule.accepts_marked(answer).unwrap());
-    assert!(!rule.accepts_marked(&format!("{thought}{answer}")).unwrap());
-    bound.constraint = Some(Constraint::Regex("[0-9]{2}".into()));
-    let rule = checker.request(&bound, &harmony).unwrap().unwrap();
-    assert!(rule.accepts_marked("<|channel|>final<|message|>12").unwrap());
-    assert!(!rule.accepts_marked("<|channel|>final<|message|>1").unwrap());
-    // The model decides: text is free, a call is bound when the tool is strict.
-    let mut auto = request(&tools(), true);
-    auto.tool_choice = ToolChoice::Auto;
-    let rule = checker.request(&auto, &harmony).unwrap().unwrap();
-    let call = |city: &str| {
-        format!("<|channel|>commentary to=functions.weather<|message|>{{\"city\":\"{city}\"}}")
-    };
-    let note = "<|channel|>commentary<|message|>Let me see.<|end|><|start|>assistant";
-    for (text, taken) in [
-        ("<|channel|>final<|message|>No.".to_owned(), true),
-        (format!("{thought}{note}{}", call("Köln")), true),
-        (format!("{thought}{note}{}", call("Bonn")), false),
-        (format!("{thought}<|channel|>analysis to=functions.weather<|message|>{{}}"), false),
-    ] {
-        assert_eq!(rule.accepts_marked(&text).unwrap(), taken, "{text}");
-    }
-    auto.constraint = Some(Constraint::JsonSchema(schema.to_string()));
-    let rule = checker.request(&auto, &harmony).unwrap().unwrap();
-    for text in [format!("{thought}{answer}"), call("Köln")] {
-        assert!(rule.accepts_marked(&text).unwrap(), "{text}");
-    }
-    assert!(!rule.accepts_marked("<|channel|>final<|message|>No.").unwrap());
-    // Nothing is strict: nothing is bound.
-    auto.constraint = None;
-    auto.tools.iter_mut().for_each(|tool| tool.strict = None);
-    assert!(checker.request(&auto, &harmony).unwrap().is_none());
 }

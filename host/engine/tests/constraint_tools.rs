@@ -31,6 +31,7 @@ fn dialect(open: &str, close: &str, shape: &str) -> Dialect {
         "glm" => ("", "arg_key"),
         "deepseek" => ("function", ""),
         "mistral" => ("", "[ARGS]"),
+        "dsml" => ("｜DSML｜invoke", "｜DSML｜parameter"),
         _ => ("name", "arguments"),
     };
     Dialect {
@@ -115,6 +116,8 @@ async fn a_forced_call_is_a_call_in_every_spelling() {
         (MARK, "", "mistral"),
         (MARK, "<|tool_call_end|>", "pythonic"),
         ("<|list|>", "<|list_end|>", "deepseek"),
+        ("<|list|>", "<|list_end|>", "kimi"),
+        ("<｜DSML｜tool_calls>", MARK, "dsml"),
         ("", "", "harmony"),
     ] {
         let marks = if shape == "harmony" { &CHANNELS[..] } else { &[] };
@@ -157,7 +160,10 @@ async fn a_forced_call_is_a_call_in_every_spelling() {
                 }
             }
             if parallel.is_none() && !open.is_empty() {
-                assert!(all.iter().any(|answer| answer.calls.len() > 1), "never two calls");
+                assert!(
+                    all.iter().any(|answer| answer.calls.len() > 1),
+                    "{shape}: never two calls"
+                );
             }
         }
     }
@@ -175,6 +181,8 @@ async fn a_call_the_model_begins_by_itself_is_bound_when_the_tool_is_strict() {
         (MARK, "", "mistral"),
         (MARK, "</call>", "pythonic"),
         (MARK, "</call>", "deepseek"),
+        (MARK, "</call>", "kimi"),
+        (MARK, "</call>", "dsml"),
     ] {
         let noise = noise(dialect(open, close, shape)).await;
         let all = answers(&noise, |seed| {
@@ -288,8 +296,10 @@ async fn a_shape_that_is_not_known_is_refused_by_name_and_what_is_read_can_be_bo
         ("mistral", true),
         ("pythonic", true),
         ("deepseek", true),
+        ("kimi", true),
+        ("dsml", true),
         ("harmony", true),
-        ("dsml", false),
+        ("smoke", false),
         ("", false),
     ] {
         let noise = noise(dialect("<tool_call>", "</tool_call>", shape)).await;

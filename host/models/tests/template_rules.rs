@@ -52,6 +52,11 @@ fn expressions_come_out_as_python_has_them() {
         ("{{ {'b': 1, 'a': [true, none, 1.0]} | tojson }}", r#"{"b": 1, "a": [true, null, 1.0]}"#),
         ("{{ {'b': 1, 'a': 2} | tojson(sort_keys=True) }}", r#"{"a": 2, "b": 1}"#),
         ("{{ [1, {}] | tojson(indent=2) }}", "[\n  1,\n  {}\n]"),
+        ("{{ {'a': [1]} | tojson(indent=4) }}", "{\n    \"a\": [\n        1\n    ]\n}"),
+        (
+            "{% if {'a': 1} %}y{% endif %}{% if {} %}n{% endif %}{{ 'm' if {'b': 2} and not {} }}",
+            "ym",
+        ),
         ("{{ [1, 2] | tojson(separators=(',', ':')) }}", "[1,2]"),
         ("{{ 'ü<&\"\u{1f600}' | tojson }}", "\"ü<&\\\"\u{1f600}\""),
         ("{{ 'ü\u{1f600}' | tojson(ensure_ascii=True) }}", r#""\u00fc\ud83d\ude00""#),
@@ -183,6 +188,41 @@ fn ids_of_nine_characters_where_the_template_insists() {
     assert_eq!(ids[0], ids[1]);
     assert!(ids[0].len() == 9 && ids[0].bytes().all(|byte| byte.is_ascii_alphanumeric()), "{text}");
     assert_eq!(render(source, &[call("abcDEF123", "{}")]).unwrap().trim(), "abcDEF123");
+}
+
+#[test]
+fn ids_are_names_with_numbers_where_the_template_writes_them_as_the_call() {
+    let source = "{% for m in messages %}{% for c in m.tool_calls or [] %}<|tool_call_begin|>\
+        {{ c.id }}<|tool_call_argument_begin|>{% endfor %}\
+        {{ '= ' + m.tool_call_id + ';' if m.tool_call_id else '' }}{% endfor %}";
+    let result = |id: &str| {
+        let mut result = Message::text(Role::Tool, "1");
+        result.tool_call_id = Some(id.to_owned());
+        result
+    };
+    let mut two = call("call_a", "{}");
+    two.tool_calls.push(ToolCall { id: "call_b".to_owned(), ..two.tool_calls[0].clone() });
+    two.tool_calls[1].name = "other".to_owned();
+    let name = two.tool_calls[0].name.clone();
+    // An id that was used before is the newest call's, one that nobody gave stays.
+    let turns = [
+        two,
+        result("call_b"),
+        result("call_a"),
+        call("call_a", "{}"),
+        result("call_a"),
+        result("lost"),
+    ];
+    let text = render(source, &turns).unwrap();
+    let text =
+        text.replace("<|tool_call_begin|>", "> ").replace("<|tool_call_argument_begin|>", " ");
+    assert_eq!(
+        text,
+        format!(
+            "> functions.{name}:0 > functions.other:1 = functions.other:1;= functions.{name}:0;\
+             > functions.{name}:2 = functions.{name}:2;= lost;"
+        )
+    );
 }
 
 #[test]

@@ -146,7 +146,7 @@ fn chats() -> Vec<Chat> {
 }
 
 /// The same conversation as plain JSON, written down apart from the code under test.
-fn as_json(chat: &Chat, list: bool, text_arguments: bool, reasoning_key: &str) -> Value {
+fn as_json(chat: &Chat, list: bool, text_arguments: bool, reasoning_key: &str, id: &str) -> Value {
     let messages: Vec<Value> = chat
         .messages
         .iter()
@@ -165,11 +165,11 @@ fn as_json(chat: &Chat, list: bool, text_arguments: bool, reasoning_key: &str) -
                     serde_json::from_str(&call.arguments).unwrap()
                 };
                 object["tool_calls"] = json!([{
-                    "id": call.id, "type": "function",
+                    "id": id, "type": "function",
                     "function": {"name": call.name, "arguments": arguments},
                 }]);
             }
-            if let Some(id) = &message.tool_call_id {
+            if message.tool_call_id.is_some() {
                 object["tool_call_id"] = json!(id);
                 object["name"] = json!(message.name);
             }
@@ -209,14 +209,16 @@ const BETTER: [&str; 2] = [
 ];
 
 /// The form in which a template was found to want its objects: content as a list, arguments as
-/// text, the key of reasoning.
-fn form(template: &ChatTemplate) -> (bool, bool, &'static str) {
+/// text, the key of reasoning, the id of the only call.
+fn form(template: &ChatTemplate) -> (bool, bool, &'static str, &'static str) {
     let shape = format!("{template:?}");
     let key = ["reasoning_content", "thinking", "reasoning"]
         .into_iter()
         .find(|key| shape.contains(&format!("reasoning: \"{key}\"")))
         .unwrap();
-    (shape.contains("content_as_list: true"), shape.contains("arguments_as_text: true"), key)
+    let numbered = shape.contains("ids: Numbered");
+    let id = if numbered { "functions.get_weather:0" } else { "call00001" };
+    (shape.contains("content_as_list: true"), shape.contains("arguments_as_text: true"), key, id)
 }
 
 /// The first place where two texts part, with what is around it.
@@ -237,10 +239,10 @@ fn templates_render_as_jinja2_does() {
     for (name, source) in templates() {
         let template = ChatTemplate::compile(&source, BOS, EOS)
             .unwrap_or_else(|error| panic!("{name} does not compile: {error}"));
-        let (list, text, key) = form(&template);
+        let (list, text, key, id) = form(&template);
         let variables: serde_json::Map<String, Value> = chats
             .iter()
-            .map(|chat| (chat.name.to_owned(), as_json(chat, list, text, key)))
+            .map(|chat| (chat.name.to_owned(), as_json(chat, list, text, key, id)))
             .collect();
         asked.insert(name.clone(), json!({"source": source, "chats": variables}));
         compiled.push((name, template));

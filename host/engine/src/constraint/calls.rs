@@ -16,7 +16,7 @@ use super::{
 };
 use crate::text::{
     HARMONY, deepseek,
-    shape::{DEEPSEEK, GLM, MISTRAL, PYTHONIC, XML},
+    shape::{self, DSML, GLM, MISTRAL, PYTHONIC, XML},
 };
 
 pub(super) mod harmony;
@@ -191,12 +191,14 @@ impl Calls {
         }
         let spelling = Spelling { format, tokenizer };
         let lark = match format.shape.as_str() {
-            XML | GLM => tags::rules(format, &tools, &spelling)?,
+            XML | GLM | DSML => tags::rules(&tools, parallel, &spelling)?,
             PYTHONIC => python::rules(&tools, parallel, &spelling)?,
-            DEEPSEEK => fenced(&tools, parallel, &spelling)?,
             HARMONY => harmony::rules(&tools)?,
             MISTRAL => separated(&tools, &spelling)?,
-            _ => object(&tools, parallel, &spelling),
+            shape => match shape::marks(shape) {
+                Some(marks) => marked(&tools, parallel, &spelling, marks)?,
+                None => object(&tools, parallel, &spelling),
+            },
         };
         let schemas = tools.into_iter().filter_map(|tool| Some((field(tool.n), tool.exact?)));
         Ok(Self {
@@ -291,11 +293,16 @@ fn object(tools: &[Callable<'_>], parallel: bool, spelling: &Spelling<'_>) -> La
     lark
 }
 
-/// The rule of `deepseek`: calls between marks of their own.
-fn fenced(tools: &[Callable<'_>], parallel: bool, spelling: &Spelling<'_>) -> Result<Lark> {
+/// The rule of `deepseek` and `kimi`: calls between marks of their own.
+fn marked(
+    tools: &[Callable<'_>],
+    parallel: bool,
+    spelling: &Spelling<'_>,
+    marks: deepseek::Marks,
+) -> Result<Lark> {
     let [begin, separator, end] =
-        [deepseek::BEGIN, deepseek::SEPARATOR, deepseek::END].map(|mark| spelling.mark(mark));
-    // What stands before the separator of the older form.
+        [marks.begin, marks.separator, marks.end].map(|mark| spelling.mark(mark));
+    // What stands before the separator of DeepSeek's older form.
     let kind = &spelling.format.name_key;
     let [open, close] = deepseek::FENCES;
     let mut lark = Lark::default();
@@ -307,7 +314,10 @@ fn fenced(tools: &[Callable<'_>], parallel: bool, spelling: &Spelling<'_>) -> Re
         let (schema, definitions) = tool.object();
         let arguments = lark.json(&schema, &definitions);
         let name = spelled(tool.name);
-        all.push(if kind.is_empty() {
+        all.push(if marks.numbered {
+            let name = spelled(&format!("{}{}:", deepseek::FUNCTIONS, tool.name));
+            format!("{name} /[0-9]{{1,4}}/ {separator} {arguments}")
+        } else if kind.is_empty() {
             format!("{name} {separator} {arguments}")
         } else {
             let (open, close) = (spelled(&format!("\n{open}\n")), spelled(&format!("\n{close}")));

@@ -1,5 +1,5 @@
-//! Tool calls in the answer, in the shapes `json`, `json-list`, `xml`, `glm`, `mistral`,
-//! `pythonic`, `deepseek` and `harmony`, as they are written.
+//! Tool calls in the answer, in the shapes `json`, `json-list`, `xml`, `glm`, `dsml`, `mistral`,
+//! `pythonic`, `deepseek`, `kimi` and `harmony`, as they are written.
 //!
 //! A call is announced as soon as its name is known and its arguments have begun. Arguments that
 //! are JSON are passed on byte for byte, others become JSON on the way, in the order they are
@@ -22,6 +22,7 @@ use super::{
 };
 
 pub(crate) mod deepseek;
+pub(crate) mod dsml;
 pub(crate) mod glm;
 mod harmony;
 mod kinds;

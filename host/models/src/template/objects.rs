@@ -1,10 +1,24 @@
 //! Messages and tools as the objects that templates expect: the shapes of the OpenAI chat format,
 //! with arguments decoded and the order of keys kept.
 
+use std::collections::HashMap;
+
 use gristmill_core::request::{Message, Part, Tool, ToolCall};
 use minijinja::Value;
 
 use super::json::{self, map};
+
+/// What a model saw as ids of tool calls when it was trained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Ids {
+    #[default]
+    Any,
+    /// Nine letters and digits (Mistral).
+    Short,
+    /// `functions.NAME:0`, counted through the conversation (Kimi K2): its templates write a call as
+    /// its id and its arguments, so that the name is nowhere else.
+    Numbered,
+}
 
 /// What a template expects of its objects.
 #[derive(Debug, Clone, Default)]
@@ -13,8 +27,8 @@ pub(super) struct Shape {
     pub content_as_list: bool,
     /// Arguments of tool calls as JSON text.
     pub arguments_as_text: bool,
-    /// Ids of tool calls are nine letters and digits (Mistral).
-    pub short_ids: bool,
+    /// What ids of tool calls look like.
+    pub ids: Ids,
     /// The key for what was thought.
     pub reasoning: &'static str,
 }
@@ -28,7 +42,13 @@ impl Shape {
                 .any(|use_| source.contains(use_))
         });
         Self {
-            short_ids: source.contains("alphanumeric strings with length 9"),
+            ids: if source.contains("alphanumeric strings with length 9") {
+                Ids::Short
+            } else if source.contains("<|tool_call_argument_begin|>") {
+                Ids::Numbered
+            } else {
+                Ids::Any
+            },
             reasoning: reasoning.unwrap_or("reasoning_content"),
             ..Self::default()
         }
@@ -40,10 +60,39 @@ fn pair(key: &str, value: impl Into<Value>) -> (String, Value) {
 }
 
 pub(super) fn messages(messages: &[Message], shape: &Shape) -> Value {
-    messages.iter().map(|message| self::message(message, shape)).collect()
+    let mut names = Names { form: shape.ids, numbered: HashMap::new(), count: 0 };
+    messages.iter().map(|message| self::message(message, shape, &mut names)).collect()
 }
 
-fn message(message: &Message, shape: &Shape) -> Value {
+/// What ids are called in one conversation.
+struct Names<'a> {
+    form: Ids,
+    numbered: HashMap<&'a str, String>,
+    count: usize,
+}
+
+impl<'a> Names<'a> {
+    /// Of a call.
+    fn call(&mut self, call: &'a ToolCall) -> String {
+        if self.form == Ids::Numbered {
+            let name = format!("functions.{}:{}", call.name, self.count);
+            self.numbered.insert(&call.id, name);
+            self.count += 1;
+        }
+        self.of(&call.id)
+    }
+
+    /// The same in a call and in its result.
+    fn of(&self, id: &str) -> String {
+        match self.form {
+            Ids::Any => id.to_owned(),
+            Ids::Short => short(id),
+            Ids::Numbered => self.numbered.get(id).map_or(id, String::as_str).to_owned(),
+        }
+    }
+}
+
+fn message<'a>(message: &'a Message, shape: &Shape, names: &mut Names<'a>) -> Value {
     let mut pairs = vec![
         pair("role", message.role.as_str()),
         pair("content", content(&message.content, shape.content_as_list)),
@@ -52,11 +101,12 @@ fn message(message: &Message, shape: &Shape) -> Value {
         pairs.push(pair(shape.reasoning, reasoning.as_str()));
     }
     if !message.tool_calls.is_empty() {
-        let calls: Value = message.tool_calls.iter().map(|call| tool_call(call, shape)).collect();
+        let calls: Value =
+            message.tool_calls.iter().map(|call| tool_call(call, shape, names)).collect();
         pairs.push(pair("tool_calls", calls));
     }
     if let Some(id) = &message.tool_call_id {
-        pairs.push(pair("tool_call_id", call_id(id, shape)));
+        pairs.push(pair("tool_call_id", names.of(id)));
     }
     if let Some(name) = &message.name {
         pairs.push(pair("name", name.as_str()));
@@ -93,7 +143,7 @@ fn content(parts: &[Part], as_list: bool) -> Value {
     }
 }
 
-fn tool_call(call: &ToolCall, shape: &Shape) -> Value {
+fn tool_call<'a>(call: &'a ToolCall, shape: &Shape, names: &mut Names<'a>) -> Value {
     let arguments = match serde_json::from_str::<serde_json::Value>(&call.arguments) {
         Ok(value) if value.is_object() && !shape.arguments_as_text => json::from_json(&value),
         // No arguments at all are an empty object to every template.
@@ -101,17 +151,13 @@ fn tool_call(call: &ToolCall, shape: &Shape) -> Value {
         _ => Value::from(call.arguments.as_str()),
     };
     let function = map(vec![pair("name", call.name.as_str()), pair("arguments", arguments)]);
-    map(vec![
-        pair("id", call_id(&call.id, shape)),
-        pair("type", "function"),
-        pair("function", function),
-    ])
+    map(vec![pair("id", names.call(call)), pair("type", "function"), pair("function", function)])
 }
 
-/// The id, or nine letters and digits that stand for it in the call and in its result alike.
-fn call_id(id: &str, shape: &Shape) -> String {
+/// The id, or nine letters and digits that stand for it.
+fn short(id: &str) -> String {
     const DIGITS: &[u8] = b"0123456789abcdefghijklmnopqrstuvwxyz";
-    if !shape.short_ids || (id.len() == 9 && id.bytes().all(|byte| byte.is_ascii_alphanumeric())) {
+    if id.len() == 9 && id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
         return id.to_owned();
     }
     // FNV-1a, 64 bits.

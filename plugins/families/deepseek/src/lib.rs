@@ -104,12 +104,24 @@ impl Family for DeepSeek {
     fn speak(model: &Metadata) -> Result<Dialect> {
         let marks = ["<｜end▁of▁sentence｜>", "<|user|>", "<|observation|>", "<|im_end|>"];
         let template = model.template()?;
-        let tools = template.contains("<｜tool▁calls▁begin｜>").then(|| {
+        let tools = if template.contains("<｜tool▁calls▁begin｜>") {
             let (open, close) = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>");
             // V3 and R1 write a word before the name and the arguments in a fence; V3.1 neither.
             let word = if template.contains("```json") { "function" } else { "" };
-            ToolFormat::new(open, close, "deepseek", word, "")
-        });
+            Some(ToolFormat::new(open, close, "deepseek", word, ""))
+        } else if template.contains("｜DSML｜") {
+            // V3.2 calls the list by one name and V4 by another; templates put the mark before them.
+            let (open, close) = match template.contains("function_calls>") {
+                true => ("<｜DSML｜function_calls>", "</｜DSML｜function_calls>"),
+                false => ("<｜DSML｜tool_calls>", "</｜DSML｜tool_calls>"),
+            };
+            Some(ToolFormat::new(open, close, "dsml", "｜DSML｜invoke", "｜DSML｜parameter"))
+        } else {
+            template.contains("<|tool_calls_section_begin|>").then(|| {
+                let (open, close) = ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>");
+                ToolFormat::new(open, close, "kimi", "", "")
+            })
+        };
         Ok(Dialect { tools, ..Dialect::of_template(model, &marks)? })
     }
 }

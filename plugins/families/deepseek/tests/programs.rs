@@ -127,8 +127,35 @@ fn the_template_says_how_it_speaks() {
         assert_eq!((&*tools.shape, &*tools.name_key), ("deepseek", word));
         assert_eq!((&*tools.open, &*tools.close), (mark, "<｜tool▁calls▁end｜>"));
     }
-    // Later templates, and Kimi's, have other marks.
-    for template in ["", "<｜DSML｜function_calls>", "<|tool_calls_section_begin|>"] {
+    for (template, shape, open, close) in [
+        (
+            "{% set d = '｜DSML｜' %}<{{ d }}function_calls>\n<{{ d }}invoke name=\"",
+            "dsml",
+            "<｜DSML｜function_calls>",
+            "</｜DSML｜function_calls>",
+        ),
+        (
+            "{% if message.tool_calls %}<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"",
+            "dsml",
+            "<｜DSML｜tool_calls>",
+            "</｜DSML｜tool_calls>",
+        ),
+        (
+            "<|tool_calls_section_begin|><|tool_call_begin|>{{ id }}<|tool_call_argument_begin|>",
+            "kimi",
+            "<|tool_calls_section_begin|>",
+            "<|tool_calls_section_end|>",
+        ),
+    ] {
+        let model = deepseek(&LATENT).with("tokenizer.chat_template", template);
+        let tools = DeepSeek::speak(&model).unwrap().tools.unwrap();
+        assert_eq!((&*tools.shape, &*tools.open, &*tools.close), (shape, open, close));
+        let tags = (&*tools.name_key, &*tools.arguments_key);
+        let wanted = ("｜DSML｜invoke", "｜DSML｜parameter");
+        assert_eq!(tags, if shape == "dsml" { wanted } else { ("", "") });
+    }
+    // The first template of Kimi K2 writes no calls.
+    for template in ["", "<|im_system|>tool_declare<|im_middle|>{{ tools | tojson }}"] {
         let model = deepseek(&LATENT).with("tokenizer.chat_template", template);
         assert!(DeepSeek::speak(&model).unwrap().tools.is_none(), "{template}");
     }

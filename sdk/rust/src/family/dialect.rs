@@ -63,9 +63,9 @@ impl Span {
 }
 
 impl ToolFormat {
-    /// Calls between two marks, in this shape: `json` and `json-list` with these keys, `xml` with
-    /// these tags, `mistral` with what stands before an id and before the arguments, `deepseek` with the
-    /// word before the separator or none, `glm`, `pythonic` and `harmony` without either.
+    /// Calls between two marks, in this shape: `json` and `json-list` with these keys, `xml` and `dsml`
+    /// with these tags, `mistral` with what stands before an id and before the arguments, `deepseek` with
+    /// the word before the separator or none, `glm`, `kimi`, `pythonic` and `harmony` without either.
     #[must_use]
     pub fn new(open: &str, close: &str, shape: &str, name_key: &str, arguments_key: &str) -> Self {
         Self {

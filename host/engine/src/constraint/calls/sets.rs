@@ -207,6 +207,40 @@ fn says(schema: &Value, definitions: &Map<String, Value>, names: &[&str], depth:
         || all("allOf").is_some_and(|all| all.iter().any(each))
 }
 
+/// Whether a rewritten schema may let a value of this type be.
+pub(super) fn may(schema: &Value, definitions: &Map<String, Value>, name: &str) -> bool {
+    possible(schema, definitions, name, NESTED)
+}
+
+fn possible(schema: &Value, definitions: &Map<String, Value>, name: &str, depth: usize) -> bool {
+    let Some(depth) = depth.checked_sub(1) else { return false };
+    let object = match schema {
+        Value::Object(object) => object,
+        other => return *other == Value::Bool(true),
+    };
+    let each = |schema: &Value| possible(schema, definitions, name, depth);
+    let all = |key: &str| object.get(key).and_then(Value::as_array);
+    let listed = |value: &Value| match name {
+        "null" => value.is_null(),
+        "boolean" => value.is_boolean(),
+        "string" => value.is_string(),
+        "array" => value.is_array(),
+        "object" => value.is_object(),
+        _ => value.is_number(),
+    };
+    let kind = object.get("type");
+    let target = object.get("$ref").and_then(Value::as_str).map(|name| {
+        definitions.get(name.strip_prefix("#/$defs/").unwrap_or_default()).unwrap_or(&Value::Null)
+    });
+    (allows(kind, name) || (name == "integer" && allows(kind, "number")))
+        && object.get("const").is_none_or(listed)
+        && all("enum").is_none_or(|values| values.iter().any(listed))
+        && all("allOf").is_none_or(|schemas| schemas.iter().all(each))
+        && all("anyOf").is_none_or(|schemas| schemas.iter().any(each))
+        && all("oneOf").is_none_or(|schemas| schemas.iter().any(each))
+        && target.is_none_or(each)
+}
+
 /// Whether `type` lets a value be of this type.
 pub(super) fn allows(types: Option<&Value>, name: &str) -> bool {
     match types {
@@ -300,6 +334,18 @@ mod tests {
         ] {
             assert_eq!(strings(&schema, definitions), Ok(set), "{schema}");
             assert_eq!(null(&schema, definitions), nulls, "{schema}");
+            assert_eq!(may(&schema, definitions, "null"), nulls, "{schema}");
+        }
+        for (schema, name, possible) in [
+            (json!({ "type": "number" }), "integer", true),
+            (json!({ "type": "integer" }), "number", false),
+            (json!({ "enum": ["a", 1.5] }), "number", true),
+            (json!({ "enum": ["a", "b"] }), "array", false),
+            (json!({ "$ref": "#/$defs/word" }), "object", false),
+            (json!({ "anyOf": [{ "const": "a" }, { "type": "array" }] }), "array", true),
+            (json!({ "allOf": [{ "type": "array" }, { "maxLength": 1 }] }), "object", false),
+        ] {
+            assert_eq!(may(&schema, definitions, name), possible, "{schema} {name}");
         }
         let circle = json!({ "a": { "anyOf": [{ "$ref": "#/$defs/a" }] } });
         let circle = circle.as_object().unwrap();

@@ -1,6 +1,6 @@
-//! Grammars of calls in tags (`xml`, `glm`): every value between two tags of its own.
+//! Grammars of calls in tags (`xml`, `glm`, `dsml`): every value between two tags of its own.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{
     Callable, Spelling,
@@ -9,27 +9,53 @@ use super::{
     sets::{self, Set},
     unclosed::Unclosed,
 };
-use crate::text::{Kinds, Offer, glm, shape::GLM, tagged::NULLS};
+use crate::text::{
+    Kinds, Offer, dsml, glm,
+    shape::{DSML, GLM},
+    tagged::NULLS,
+};
 use gristmill_core::program::ToolFormat;
 
 /// How the tags are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Xml,
+    Glm,
+    Dsml,
+}
+
+/// The tags.
 struct Tags<'a> {
-    glm: bool,
+    way: Way,
     format: &'a ToolFormat,
     /// What ends a value.
     end: String,
+    /// What no value spells.
+    barred: String,
 }
 
-/// The rule of one call.
+/// Characters of an end of `dsml` that no value spells: up to the mark in all its tags, which is nobody's
+/// text. All of the end would make larger grammars.
+const BARRED: usize = 8;
+
+/// The rule of what stands behind an opening mark.
 pub(super) fn rules(
-    format: &ToolFormat,
     tools: &[Callable<'_>],
+    parallel: bool,
     spelling: &Spelling<'_>,
 ) -> gristmill_core::Result<Lark> {
-    let glm = format.shape == GLM;
-    let end = if glm { glm::VALUE_END.to_owned() } else { format!("</{}>", format.arguments_key) };
+    let format = spelling.format;
+    let (way, end) = match format.shape.as_str() {
+        GLM => (Way::Glm, glm::VALUE_END.to_owned()),
+        DSML => (Way::Dsml, dsml::closing(&format.arguments_key)),
+        _ => (Way::Xml, dsml::closing(&format.arguments_key)),
+    };
     spelling.plain(&end)?;
-    let tags = Tags { glm, format, end };
+    let barred = match way {
+        Way::Dsml => end.chars().take(BARRED).collect(),
+        _ => end.clone(),
+    };
+    let tags = Tags { way, format, end, barred };
     let mut lark = Lark::default();
     let mut all = Vec::new();
     for tool in tools {
@@ -39,15 +65,22 @@ pub(super) fn rules(
         all.push(call);
     }
     let call = all.join(" | ");
-    lark.rule("one", &format!("(WS)? ({call}) {}", spelling.close()));
+    // One list may hold several calls of this spelling.
+    let more = if way == Way::Dsml && parallel { format!("({call})*") } else { String::new() };
+    lark.rule("one", &format!("(WS)? ({call}) {more} {}", spelling.close()));
     Ok(lark)
 }
 
 impl Tags<'_> {
     /// Whether the parser reads this back as a name.
     fn names(&self, name: &str) -> bool {
-        let fits = |c: char| c != '<' && c != '\n' && (self.glm || c != '>');
-        !name.is_empty() && name.chars().all(fits) && (!self.glm || name.trim() == name)
+        let fits = |c: char| {
+            c != '<'
+                && c != '\n'
+                && (self.way == Way::Glm || c != '>')
+                && (self.way != Way::Dsml || c != '"')
+        };
+        !name.is_empty() && name.chars().all(fits) && (self.way != Way::Glm || name.trim() == name)
     }
 
     fn call(
@@ -66,42 +99,123 @@ impl Tags<'_> {
             }
             let kinds = offer.kinds(&member.name);
             let value = self
-                .value(lark, &member.schema, members, kinds)
+                .member(lark, &spelled(&member.name), &member.schema, members, kinds, spelling)
                 .map_err(|(below, why)| (path + &below, why))?;
-            let key = self.key(&spelled(&member.name), spelling);
-            let one = format!("{key} {value} (WS)?");
-            body += &if member.required { one } else { format!("({one})?") };
+            body += &if member.required { value } else { format!("({value})?") };
             body.push(' ');
         }
-        if let Some(rest) = &members.rest
-            && let Ok(value) = self.value(lark, rest, members, Kinds::default())
-        {
+        if let Some(rest) = &members.rest {
             let own: Vec<String> = members.declared.iter().map(|m| spelled(&m.name)).collect();
             let other =
                 if own.is_empty() { String::new() } else { format!(" & ~({})", own.join(" | ")) };
-            let name = lark.name("KEY");
-            lark.rule(&name, &format!(r"/[^<>\s][^<>\n]{{0,62}}[^<>\s]|[^<>\s]/{other}"));
-            body += &format!("({} {value} (WS)?)*", self.key(&name, spelling));
+            // The rule is of no use to anybody where no value can follow.
+            let mut held = lark.clone();
+            let name = held.name("KEY");
+            held.rule(&name, &format!(r#"/[^<>"\s][^<>"\n]{{0,62}}[^<>"\s]|[^<>"\s]/{other}"#));
+            if let Ok(value) =
+                self.member(&mut held, &name, rest, members, Kinds::default(), spelling)
+            {
+                *lark = held;
+                body += &format!("({value})*");
+            }
         }
-        let (begin, end) = if self.glm {
-            (spelled(tool.name), String::new())
-        } else {
-            let function = &self.format.name_key;
-            let end = format!("{} (WS)?", spelled(&format!("</{function}>")));
-            (spelled(&format!("<{function}={}>", tool.name)), end)
+        let (begin, end) = match self.way {
+            Way::Glm => (spelled(tool.name), String::new()),
+            Way::Dsml => {
+                let begin = format!("{}{}\">", dsml::opening(&self.format.name_key), tool.name);
+                let end = spelled(&dsml::closing(&self.format.name_key));
+                (spelled(&begin), format!("{end} (WS)?"))
+            }
+            Way::Xml => {
+                let function = &self.format.name_key;
+                let end = format!("{} (WS)?", spelled(&dsml::closing(function)));
+                (spelled(&format!("<{function}={}>", tool.name)), end)
+            }
         };
         Ok(lark.add("call", &format!("{begin} (WS)? {body} {end}")))
     }
 
-    /// What stands before a value: `name` is a terminal.
-    fn key(&self, name: &str, spelling: &Spelling<'_>) -> String {
-        if self.glm {
-            let [open, close, value] =
-                [glm::KEY, glm::KEY_END, glm::VALUE].map(|tag| spelling.mark(tag));
-            return format!("{open} {name} {close} (WS)? {value}");
+    /// A parameter with its value: `name` is a terminal, `kinds` is how the parser will take it.
+    fn member(
+        &self,
+        lark: &mut Lark,
+        name: &str,
+        schema: &Value,
+        members: &Members,
+        kinds: Kinds,
+        spelling: &Spelling<'_>,
+    ) -> Result<String, Refused> {
+        let key = match self.way {
+            Way::Glm => {
+                let [open, close, value] =
+                    [glm::KEY, glm::KEY_END, glm::VALUE].map(|tag| spelling.mark(tag));
+                format!("{open} {name} {close} (WS)? {value}")
+            }
+            Way::Xml => {
+                let open = spelled(&format!("<{}=", self.format.arguments_key));
+                format!("{open} {name} {}", spelled(">"))
+            }
+            Way::Dsml => return self.either(lark, name, schema, members, kinds),
+        };
+        let value = self.value(lark, schema, members, kinds)?;
+        Ok(format!("{key} {value} (WS)?"))
+    }
+
+    /// A parameter whose tag says whether it is text or JSON.
+    fn either(
+        &self,
+        lark: &mut Lark,
+        name: &str,
+        schema: &Value,
+        members: &Members,
+        kinds: Kinds,
+    ) -> Result<String, Refused> {
+        let definitions = &members.definitions;
+        let end = spelled(&self.end);
+        let open = spelled(&dsml::opening(&self.format.arguments_key));
+        let tag =
+            |attribute: &str| format!("{open} {name} {}", spelled(&format!("\"{attribute}>")));
+        let mut ways = Vec::new();
+        if let Some(text) = text(schema, definitions)?.expression() {
+            let bare = lark.name("TEXT");
+            lark.rule(&bare, &format!("({text} & {}) {end}", self.open()));
+            ways.push(format!("{} {bare}", tag(dsml::STRING)));
         }
-        let open = spelled(&format!("<{}=", self.format.arguments_key));
-        format!("{open} {name} {}", spelled(">"))
+        let mut types = match kinds.names() {
+            none if none.is_empty() => Kinds::JSON.names(),
+            names => names,
+        };
+        types.retain(|name| *name != "string" && sets::may(schema, definitions, name));
+        if !types.is_empty() {
+            let typed = match schema {
+                Value::Object(object) if !sets::typed(schema, definitions, &types) => {
+                    let mut object = object.clone();
+                    object.insert("type".to_owned(), json!(types));
+                    Value::Object(object)
+                }
+                Value::Object(_) => schema.clone(),
+                _ => json!({ "type": types }),
+            };
+            let json = self.json(lark, &typed, members)?;
+            ways.push(format!("{} (WS)? {json} (WS)? {end}", tag(dsml::JSON)));
+        }
+        if ways.is_empty() {
+            return Err((String::new(), "no value satisfies it".to_owned()));
+        }
+        Ok(format!("({}) (WS)?", ways.join(" | ")))
+    }
+
+    /// Texts without the closing tag.
+    fn open(&self) -> String {
+        format!("~/(?s:.*){}(?s:.*)/", super::super::schema::literal(&self.barred))
+    }
+
+    /// A value as JSON.
+    fn json(&self, lark: &mut Lark, schema: &Value, members: &Members) -> Result<String, Refused> {
+        let (schema, definitions) = Unclosed::new(&self.barred)
+            .rewrite(schema, &members.definitions)
+            .map_err(|why| (String::new(), format!("{why}: cannot be enforced")))?;
+        Ok(lark.json(&schema, &definitions))
     }
 
     /// A value and its closing tag. `kinds` is how the parser will take it.
@@ -123,17 +237,10 @@ impl Tags<'_> {
             } else {
                 json!({ "allOf": [schema, { "type": kinds.names() }] })
             };
-            let (schema, definitions) = Unclosed::new(&self.end)
-                .rewrite(&typed, definitions)
-                .map_err(|why| (String::new(), format!("{why}: cannot be enforced")))?;
-            let json = lark.json(&schema, &definitions);
+            let json = self.json(lark, &typed, members)?;
             return Ok(format!("(WS)? {json} (WS)? {end}"));
         }
-        let mut set = sets::strings(schema, definitions).map_err(|keyword| {
-            let why = "cannot be enforced for text without quotes".to_owned();
-            let there = schema.get(keyword).is_some();
-            (if there { format!("/{keyword}") } else { String::new() }, why)
-        })?;
+        let mut set = text(schema, definitions)?;
         if kinds.nullable() {
             // However it is meant, the parser takes it as null.
             set = set.without(&NULLS);
@@ -144,10 +251,10 @@ impl Tags<'_> {
         let Some(text) = set.expression() else {
             return Err((String::new(), "no text without quotes satisfies it".to_owned()));
         };
-        let closed = format!("~/(?s:.*){}(?s:.*)/", super::super::schema::literal(&self.end));
+        let closed = self.open();
         let name = lark.name("TEXT");
         let bare = format!("({text} & {closed})");
-        if self.glm {
+        if self.way == Way::Glm {
             lark.rule(&name, &format!("{bare} {end}"));
         } else {
             // One line end next to each tag is no part of the value.
@@ -159,4 +266,13 @@ impl Tags<'_> {
         }
         Ok(name)
     }
+}
+
+/// The texts that satisfy a rewritten schema.
+fn text(schema: &Value, definitions: &Map<String, Value>) -> Result<Set, Refused> {
+    sets::strings(schema, definitions).map_err(|keyword| {
+        let why = "cannot be enforced for text without quotes".to_owned();
+        let there = schema.get(keyword).is_some();
+        (if there { format!("/{keyword}") } else { String::new() }, why)
+    })
 }

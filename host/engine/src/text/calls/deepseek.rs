@@ -1,6 +1,9 @@
-//! Calls as DeepSeek writes them, each between marks of its own inside the list's: V3 and R1
-//! `function<｜tool▁sep｜>NAME`, a line end and the arguments in a fence, V3.1 `NAME<｜tool▁sep｜>` and
-//! the arguments. Both are read.
+//! Calls that each stand between marks of their own inside the list's.
+//!
+//! DeepSeek V3 and R1 write `function<｜tool▁sep｜>NAME`, a line end and the arguments in a fence,
+//! V3.1 `NAME<｜tool▁sep｜>` and the arguments. Both are read. Kimi K2 writes
+//! `functions.NAME:0<|tool_call_argument_begin|>` and the arguments; the number is the call's place in
+//! the conversation, and the model's own.
 
 use gristmill_core::program::ToolFormat;
 
@@ -10,11 +13,46 @@ use super::{
 };
 
 /// The marks of one call.
-pub(crate) const BEGIN: &str = "<｜tool▁call▁begin｜>";
-pub(crate) const SEPARATOR: &str = "<｜tool▁sep｜>";
-pub(crate) const END: &str = "<｜tool▁call▁end｜>";
-/// What stands around the arguments of the older form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Marks {
+    pub(crate) begin: &'static str,
+    /// Between the name and the arguments.
+    pub(crate) separator: &'static str,
+    pub(crate) end: &'static str,
+    /// Whether the name stands between a word and a number.
+    pub(crate) numbered: bool,
+}
+
+/// As DeepSeek spells them, and Kimi.
+pub(crate) const DEEPSEEK: Marks = Marks {
+    begin: "<｜tool▁call▁begin｜>",
+    separator: "<｜tool▁sep｜>",
+    end: "<｜tool▁call▁end｜>",
+    numbered: false,
+};
+pub(crate) const KIMI: Marks = Marks {
+    begin: "<|tool_call_begin|>",
+    separator: "<|tool_call_argument_begin|>",
+    end: "<|tool_call_end|>",
+    numbered: true,
+};
+/// What stands around the arguments of DeepSeek's older form.
 pub(crate) const FENCES: [&str; 2] = ["```json", "```"];
+/// What stands before a name with a number.
+pub(crate) const FUNCTIONS: &str = "functions.";
+
+/// The name in what stands before the separator.
+fn name(head: &str, numbered: bool) -> &str {
+    let head = head.trim();
+    if !numbered {
+        return head;
+    }
+    let head = head.strip_prefix(FUNCTIONS).unwrap_or(head);
+    match head.rsplit_once(':') {
+        Some((name, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => name.trim_end(),
+        _ => head,
+    }
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
@@ -33,6 +71,7 @@ enum Place {
 
 #[derive(Debug)]
 pub(super) struct DeepSeek {
+    marks: Marks,
     close: String,
     place: Place,
     /// The mark or name being read.
@@ -45,8 +84,9 @@ pub(super) struct DeepSeek {
 }
 
 impl DeepSeek {
-    pub(super) fn new(format: &ToolFormat) -> Self {
+    pub(super) fn new(format: &ToolFormat, marks: Marks) -> Self {
         Self {
+            marks,
             close: format.close.trim().to_owned(),
             place: Place::Begin,
             word: String::new(),
@@ -59,8 +99,8 @@ impl DeepSeek {
 
     fn head(&mut self, c: char) -> Scan {
         self.word.push(c);
-        if let Some(head) = self.word.strip_suffix(SEPARATOR) {
-            self.name = Some(head.trim().to_owned());
+        if let Some(head) = self.word.strip_suffix(self.marks.separator) {
+            self.name = Some(name(head, self.marks.numbered).to_owned());
             self.word.clear();
             self.place = Place::Line;
         }
@@ -71,6 +111,7 @@ impl DeepSeek {
         let line = self.word.trim();
         match c {
             '{' if line.is_empty() => return self.argument(c),
+            _ if self.marks.numbered && !c.is_whitespace() => return Scan::Wrong,
             '\n' if !line.is_empty() => {
                 self.name = Some(line.to_owned());
                 self.word.clear();
@@ -120,16 +161,17 @@ impl DeepSeek {
         }
         self.word.push(c);
         let word = self.word.as_str();
+        let Marks { begin, end, numbered, .. } = self.marks;
         let next = match self.place {
             Place::Begin if word == self.close => return Scan::Done,
-            Place::Begin if word == BEGIN => Place::Head,
-            Place::End(_) if word == END => Place::Begin,
-            Place::End(false) if word == "```" => Place::End(true),
-            Place::Begin if BEGIN.starts_with(word) || self.close.starts_with(word) => {
+            Place::Begin if word == begin => Place::Head,
+            Place::End(_) if word == end => Place::Begin,
+            Place::End(false) if word == "```" && !numbered => Place::End(true),
+            Place::Begin if begin.starts_with(word) || self.close.starts_with(word) => {
                 return Scan::More;
             }
-            Place::End(_) if END.starts_with(word) => return Scan::More,
-            Place::End(false) if "```".starts_with(word) => return Scan::More,
+            Place::End(_) if end.starts_with(word) => return Scan::More,
+            Place::End(false) if "```".starts_with(word) && !numbered => return Scan::More,
             _ => return Scan::Wrong,
         };
         self.word.clear();

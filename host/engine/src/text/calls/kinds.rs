@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{
     literal,
     scan::Json,
-    shape::{GLM, XML},
+    shape::{DSML, GLM, XML},
 };
 
 /// Subschemas of one tool that are looked at.
@@ -38,6 +38,21 @@ impl Kinds {
     const NUMBER: Self = Self(16);
     const ARRAY: Self = Self(32);
     const OBJECT: Self = Self(64);
+    /// A string in quotes.
+    const QUOTED: Self = Self(128);
+
+    /// Text, whatever it reads like.
+    pub(super) const TEXT: Self = Self::STRING;
+    /// JSON of any type.
+    pub(crate) const JSON: Self = Self(
+        Self::NULL.0
+            | Self::BOOLEAN.0
+            | Self::INTEGER.0
+            | Self::NUMBER.0
+            | Self::ARRAY.0
+            | Self::OBJECT.0
+            | Self::QUOTED.0,
+    );
 
     fn named(name: &str) -> Self {
         let known = NAMES.iter().find(|(known, _)| *known == name);
@@ -72,7 +87,7 @@ impl Kinds {
             return false;
         }
         let kind = match text.bytes().next() {
-            Some(b'"') => Self::STRING,
+            Some(b'"') => Self::STRING.or(Self::QUOTED),
             Some(b'[') => Self::ARRAY,
             Some(b'{') => Self::OBJECT,
             Some(b'n') => Self::NULL,
@@ -122,7 +137,7 @@ impl Offer {
     /// A tool and the JSON schema of its parameters, which is read where calls of this shape need it.
     #[must_use]
     pub fn new(shape: &str, name: &str, schema: &str) -> Self {
-        if !matches!(shape, XML | GLM) {
+        if !matches!(shape, XML | GLM | DSML) {
             return Self { name: name.to_owned(), kinds: BTreeMap::new() };
         }
         let root: Value = serde_json::from_str(schema).unwrap_or_default();

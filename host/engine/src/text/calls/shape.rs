@@ -6,7 +6,8 @@ use std::{fmt::Debug, sync::Arc};
 use gristmill_core::program::ToolFormat;
 
 use super::{
-    deepseek::{self, DeepSeek},
+    deepseek::{self, DeepSeek, Marks},
+    dsml::Dsml,
     glm::{self, Glm},
     harmony::Harmony,
     kinds::Offer,
@@ -21,14 +22,28 @@ pub(crate) const HARMONY: &str = "harmony";
 /// The shapes whose values have their types from the tools' schemas.
 pub(crate) const XML: &str = "xml";
 pub(crate) const GLM: &str = "glm";
+pub(crate) const DSML: &str = "dsml";
 /// The other shapes.
 pub(crate) const MISTRAL: &str = "mistral";
 pub(crate) const PYTHONIC: &str = "pythonic";
 pub(crate) const DEEPSEEK: &str = "deepseek";
+pub(crate) const KIMI: &str = "kimi";
 
 /// Whether calls of this shape are read, and can be bound by a grammar.
 pub(super) fn knows(shape: &str) -> bool {
-    matches!(shape, "json" | "json-list" | XML | GLM | MISTRAL | PYTHONIC | DEEPSEEK | HARMONY)
+    matches!(
+        shape,
+        "json" | "json-list" | XML | GLM | DSML | MISTRAL | PYTHONIC | DEEPSEEK | KIMI | HARMONY
+    )
+}
+
+/// The marks of one call in a list, in the shapes that have such.
+pub(crate) fn marks(shape: &str) -> Option<Marks> {
+    match shape {
+        DEEPSEEK => Some(deepseek::DEEPSEEK),
+        KIMI => Some(deepseek::KIMI),
+        _ => None,
+    }
 }
 
 /// Whether a special token's text is one of the shape's marks inside a call.
@@ -36,8 +51,8 @@ pub(crate) fn inner(format: &ToolFormat, text: &str) -> bool {
     match format.shape.as_str() {
         MISTRAL => [&format.name_key, &format.arguments_key].iter().any(|mark| *mark == text),
         GLM => [glm::KEY, glm::KEY_END, glm::VALUE, glm::VALUE_END].contains(&text),
-        DEEPSEEK => [deepseek::BEGIN, deepseek::SEPARATOR, deepseek::END].contains(&text),
-        _ => false,
+        shape => marks(shape)
+            .is_some_and(|marks| [marks.begin, marks.separator, marks.end].contains(&text)),
     }
 }
 
@@ -45,7 +60,7 @@ pub(crate) fn inner(format: &ToolFormat, text: &str) -> bool {
 pub(super) fn begins(shape: &str) -> char {
     match shape {
         "json-list" | PYTHONIC => '[',
-        XML | GLM | DEEPSEEK => '<',
+        XML | GLM | DSML | DEEPSEEK | KIMI => '<',
         _ => '{',
     }
 }
@@ -79,8 +94,11 @@ impl Reader {
             GLM => Box::new(Glm::new(format, Arc::clone(offers))),
             MISTRAL => Box::new(Mistral::new(format)),
             PYTHONIC => Box::new(Pythonic::new(format)),
-            DEEPSEEK => Box::new(DeepSeek::new(format)),
-            _ => Box::new(Scanner::new(format)),
+            DSML => Box::new(Dsml::new(format, Arc::clone(offers))),
+            shape => match marks(shape) {
+                Some(marks) => Box::new(DeepSeek::new(format, marks)),
+                None => Box::new(Scanner::new(format)),
+            },
         };
         Self { shape, loose: String::new(), next: None }
     }

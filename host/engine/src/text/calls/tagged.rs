@@ -35,7 +35,13 @@ impl Arguments {
     /// The value of this parameter begins.
     pub(super) fn begin(&mut self, function: Option<&str>, parameter: &str) {
         let offer = self.offers.iter().find(|offer| Some(offer.name.as_str()) == function);
-        self.value.begin(offer.map_or_else(Kinds::default, |offer| offer.kinds(parameter)));
+        let kinds = offer.map_or_else(Kinds::default, |offer| offer.kinds(parameter));
+        self.begin_as(kinds, parameter);
+    }
+
+    /// The same, where the model says itself what the value is.
+    pub(super) fn begin_as(&mut self, kinds: Kinds, parameter: &str) {
+        self.value.begin(kinds);
         let before = if self.text.is_none() { "{" } else { ", " };
         let key = format!("{before}\"{}\": ", escaped(parameter));
         self.text.get_or_insert_default().push_str(&key);

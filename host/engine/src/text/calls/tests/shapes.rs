@@ -2,6 +2,9 @@
 
 use super::*;
 
+mod attributes;
+mod numbered;
+
 const SCHEMA: &str = r##"{"type": "object", "$defs": {"many": {"type": "array"}}, "properties": {
     "text": {"type": "string"}, "n": {"type": "integer"}, "x": {"type": "number"},
     "on": {"type": "boolean"}, "list": {"$ref": "#/$defs/many"}, "map": {"type": ["object", "null"]},
@@ -15,6 +18,10 @@ fn format(shape: &str) -> ToolFormat {
         "glm" => ("<tool_call>", "</tool_call>", "", "arg_key"),
         "mistral" => ("[TOOL_CALLS]", "", "[CALL_ID]", "[ARGS]"),
         "deepseek" => ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "function", ""),
+        "kimi" => ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "", ""),
+        "dsml" => {
+            ("<｜DSML｜tool_calls>", "</｜DSML｜tool_calls>", "｜DSML｜invoke", "｜DSML｜parameter")
+        }
         _ => ("<|tool_call_start|>", "<|tool_call_end|>", "", ""),
     };
     ToolFormat {
@@ -504,6 +511,8 @@ fn a_cut_answer_has_no_marks_and_one_call_where_no_more_are_allowed() {
         ("glm", format!("Well. {}", paired("n", "1")), "</tool_call>"),
         ("mistral", "Well. [TOOL_CALLS]sum[CALL_ID]a1[ARGS]{\"n\": 1}".into(), "}"),
         ("deepseek", format!("Well. {}", fenced("{\"n\": 1}")), "}"),
+        ("kimi", format!("Well. {}", numbered::list("{\"n\": 1}")), "}"),
+        ("dsml", format!("Well. {}", attributes::list("n", "false", "1")), "</｜DSML｜invoke>"),
         ("pythonic", format!("Well. {}", called("1")), ")"),
     ] {
         let begun = whole.find(&format(shape).open).unwrap() + format(shape).open.len();
@@ -533,6 +542,22 @@ fn arguments_flow_as_they_are_written() {
             ],
         ),
         ("pythonic", ["<|tool_call_start|>[sum(text='one", " two", " three"]),
+        (
+            "kimi",
+            [
+                "<|tool_calls_section_begin|><|tool_call_begin|>functions.sum:0<|tool_call_argument_begin|>{\"text\": \"one",
+                " two",
+                " three",
+            ],
+        ),
+        (
+            "dsml",
+            [
+                "<｜DSML｜tool_calls><｜DSML｜invoke name=\"sum\"><｜DSML｜parameter name=\"text\" string=\"true\">one",
+                " two",
+                " three",
+            ],
+        ),
     ] {
         let mut calls = calls(shape, true);
         let mut said = String::new();
