@@ -25,8 +25,8 @@ use crate::{
     disk,
     guardrail::Guardrail,
     history::Filed,
-    keys::{KEYS, Keys, MAX_KEYS_BYTES, sign},
-    log::{Chain, Event, Log, Standing, What},
+    keys::{KEYS, Keys, MAX_KEYS_BYTES, attach, sign},
+    log::{Chain, Event, LOG, Log, Standing, What},
     look::{self, CANDIDATES, PINS},
     prove::Inspected,
     revoked::{MAX_REVOKED_BYTES, REVOKED, Revocation, Revoked},
@@ -153,18 +153,31 @@ pub struct Keeper {
 impl Keeper {
     /// Opens a ledger to change it, and ends what a crash left half done. A folder in which there is no
     /// log, no key and no pin, and where nothing is remembered outside, becomes a ledger without keys,
-    /// threshold 0, as a developer's is.
+    /// threshold 0, as a developer's is. One that has pins, or of which pins are remembered, and neither
+    /// log nor keys stays as it is: with a log in it, it would be a ledger of which nothing is in force.
     ///
     /// `state` is the file outside the folder in which the highest sequences are remembered.
     ///
     /// # Errors
-    /// `ledger-busy`, `log-tampered`, or a file that cannot be read or written.
+    /// `ledger-busy`, `log-tampered`, `invalid-keys`, or a file that cannot be read or written.
     pub fn open(dir: &Path, state: Option<&Path>) -> Result<Self, LedgerError> {
         std::fs::create_dir_all(dir).map_err(|source| disk::unwritable(dir, source))?;
         let state = State::open(state)?;
-        let new = !look::is_kept(dir) && state.is_empty();
-        let new = new && disk::list(&dir.join(PINS), "toml")?.is_empty();
-        if new {
+        if !look::is_kept(dir) {
+            let lost = |what| {
+                let reason = format!("missing, and {LOG} with it, {what}");
+                LedgerError::refused("invalid-keys", &dir.join(KEYS), reason)
+            };
+            if !state.is_empty() {
+                return Err(lost(
+                    "while this host remembers pins; restore both files or, for another ledger, name another paths.ledger_seen",
+                ));
+            }
+            if !disk::list(&dir.join(PINS), "toml")?.is_empty() {
+                return Err(lost(
+                    "beside pins that nobody proved; what runs of them runs on, and nothing was changed. Restore both files or, to make a ledger here, move pins/ away, then pin and promote each component",
+                ));
+            }
             trust(dir, &Keys::default())?;
         }
         let mut keeper = Self { dir: dir.to_owned(), log: Log::open(dir)?, state };
@@ -287,6 +300,7 @@ impl Keeper {
     /// # Errors
     /// A file that cannot be read, or `invalid-pin` for facts that no pin can have.
     pub fn draft(&self, draft: &Draft<'_>) -> Result<Pin, LedgerError> {
+        look::named(&self.dir, PINS, draft.name)?;
         let Inspected { kind, contract, imports } = draft.inspected.clone();
         let mut pin = Pin::first(draft.name, draft.file, draft.component, kind, contract, imports);
         pin.imports.sort();
@@ -354,14 +368,36 @@ impl Keeper {
     /// # Errors
     /// There is no candidate (`no-candidate`), or it cannot be read or written.
     pub fn sign(&self, name: &str, secret: &SigningKey) -> Result<Pin, LedgerError> {
+        self.signed(name, |path, pin| {
+            sign(pin, secret)
+                .map_err(|reason| LedgerError::Invalid { path: path.to_owned(), reason })
+        })
+    }
+
+    /// Puts a signature into the candidate of a name that was made elsewhere, with the key whose public
+    /// half this is. Signatures of others stay.
+    ///
+    /// # Errors
+    /// `invalid-signature` for one that is not of this candidate; otherwise as [`Keeper::sign`].
+    pub fn attach(&self, name: &str, public: &str, signature: &str) -> Result<Pin, LedgerError> {
+        self.signed(name, |path, pin| {
+            attach(pin, public, signature)
+                .map_err(|reason| LedgerError::refused("invalid-signature", path, reason))
+        })
+    }
+
+    fn signed(
+        &self,
+        name: &str,
+        sign: impl FnOnce(&Path, &mut Pin) -> Result<(), LedgerError>,
+    ) -> Result<Pin, LedgerError> {
         let path = look::named(&self.dir, CANDIDATES, name)?;
         let mut pin = Filed::read(&path)?
             .ok_or_else(|| {
                 LedgerError::refused("no-candidate", &path, "no such candidate: pin it first")
             })?
             .pin;
-        sign(&mut pin, secret)
-            .map_err(|reason| LedgerError::Invalid { path: path.clone(), reason })?;
+        sign(&path, &mut pin)?;
         self.propose(&pin)?;
         Ok(pin)
     }

@@ -247,10 +247,39 @@ pub fn secret(path: &Path) -> Result<SigningKey, LedgerError> {
 /// # Errors
 /// What makes this pin invalid.
 pub fn sign(pin: &mut Pin, secret: &SigningKey) -> Result<(), String> {
-    let key = sha256(secret.verifying_key().as_bytes());
-    let signature = BASE64.encode(secret.sign(&pin.signed()?).to_bytes());
-    pin.signatures.retain(|other| other.key != key);
-    pin.signatures.push(Signature { key, signature });
-    pin.signatures.sort_by(|a, b| a.key.cmp(&b.key));
+    let signature = detached(pin, secret)?;
+    put(pin, signature);
     Ok(())
+}
+
+/// A signature of a pin that lies somewhere else.
+///
+/// # Errors
+/// What makes this pin invalid.
+pub fn detached(pin: &Pin, secret: &SigningKey) -> Result<Signature, String> {
+    let key = sha256(secret.verifying_key().as_bytes());
+    Ok(Signature { key, signature: BASE64.encode(secret.sign(&pin.signed()?).to_bytes()) })
+}
+
+/// Puts a signature into a pin that was made elsewhere, with the key whose public half this is, in
+/// hexadecimal. An earlier one of the same key is replaced.
+///
+/// # Errors
+/// It is no key, no signature, or not that key's of this pin.
+pub fn attach(pin: &mut Pin, public: &str, signature: &str) -> Result<(), String> {
+    let key = Key { name: "the signature".to_owned(), public: public.to_owned() };
+    let verifying = key.verifying()?;
+    let signature = Signature { key: key.id()?, signature: signature.to_owned() };
+    verifying.verify_strict(&pin.signed()?, &signature.bytes()?).map_err(|_| {
+        "it is not of this candidate, which may have changed since; sign the one that lies here now"
+            .to_owned()
+    })?;
+    put(pin, signature);
+    Ok(())
+}
+
+fn put(pin: &mut Pin, signature: Signature) {
+    pin.signatures.retain(|other| other.key != signature.key);
+    pin.signatures.push(signature);
+    pin.signatures.sort_by(|a, b| a.key.cmp(&b.key));
 }

@@ -60,7 +60,9 @@ pub use digest::sha256;
 pub use error::LedgerError;
 pub use history::Filed;
 pub use keeper::{Draft, Keeper, Revoke, Step};
-pub use look::{Status, earlier, in_force, in_place, is_kept, proven, status, suite, waiting};
+pub use look::{
+    Status, candidate, earlier, in_force, in_place, is_kept, proven, status, suite, waiting,
+};
 pub use pin::{Kind, Pin, VerifyError};
 pub use prove::{
     Granted, Host, HostRefusal, Inspected, Proven, Purpose, Rules, Unserved, grant_digest,

@@ -53,6 +53,14 @@ pub fn waiting(dir: &Path, name: &str) -> Result<Option<String>, LedgerError> {
     Ok(None)
 }
 
+/// The candidate of a name.
+///
+/// # Errors
+/// `invalid-pin`, or that it cannot be read.
+pub fn candidate(dir: &Path, name: &str) -> Result<Option<Filed>, LedgerError> {
+    Filed::read(&named(dir, CANDIDATES, name)?)
+}
+
 /// What lies in a pin's place, whether it is in force or waits.
 ///
 /// # Errors

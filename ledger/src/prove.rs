@@ -19,6 +19,7 @@ use crate::{
     guardrail::Rates,
     keys::Keys,
     log::check_clock,
+    look::named,
     revoked::Revoked,
     sha256,
     source::Source,
@@ -323,7 +324,8 @@ pub fn prove(
     Ok(Proven { pin, digest, component, signatures })
 }
 
-pub(crate) type Word = (&'static str, String);
+/// A documented word, and what was expected and found.
+pub type Word = (&'static str, String);
 
 pub(crate) fn dates(pin: &Pin, now: Date) -> Result<(), Word> {
     if let Some(from) = pin.not_before.filter(|from| *from > now) {
@@ -402,8 +404,11 @@ fn imports(pin: &Pin, inspected: &Inspected, grant: &Granted<'_>) -> Result<(), 
     }
 }
 
-/// The grant is the one that the pin was approved with.
-pub(crate) fn granted(pin: &Pin, found: Option<&str>) -> Result<(), Word> {
+/// Whether the grant, by the digest of its file, is the one that the pin was approved with.
+///
+/// # Errors
+/// `grant-changed`, and why.
+pub fn granted(pin: &Pin, found: Option<&str>) -> Result<(), Word> {
     match pin.grant.as_deref().filter(|expected| Some(*expected) != found) {
         None => Ok(()),
         Some(expected) => Err((
@@ -550,14 +555,14 @@ pub(crate) fn report<'a>(
 /// `policies/grants`, or else that of its kind. The file's bytes count.
 ///
 /// # Errors
-/// It cannot be read.
+/// `invalid-pin` for what is no pin's name, or that it cannot be read.
 pub fn grant_digest(
     policies: &Path,
     name: &str,
     kind: Kind,
 ) -> Result<Option<String>, LedgerError> {
     for stem in [name, kind.as_str()] {
-        let path = policies.join("grants").join(format!("{stem}.toml"));
+        let path = named(policies, "grants", stem)?;
         if let Some(bytes) = crate::disk::read_if_there(&path, 64 << 10)? {
             return Ok(Some(sha256(&bytes)));
         }

@@ -121,3 +121,42 @@ fn several_sign_one_candidate_one_after_another() {
     home.promote(&mut keeper, &text, &mut common::Told::default()).unwrap();
     assert!(!path.exists(), "a candidate that is in force is none any more");
 }
+
+#[test]
+fn a_signature_made_elsewhere_counts_if_it_is_of_this_candidate() {
+    let home = Home::signed();
+    let mut keeper = home.keeper();
+    let pin = home.draft(&keeper, b"first");
+    let public = |number| Key::of("", &seed(number)).public;
+    let signature = |pin: &Pin, number| keys::detached(pin, &seed(number)).unwrap().signature;
+    let first = signature(&pin, 1);
+    assert_eq!(keeper.attach(NAME, &public(1), &first).unwrap_err().code(), "no-candidate");
+    keeper.propose(&pin).unwrap();
+    let before = fs::read_to_string(keeper.candidate(NAME)).unwrap();
+    let mut other = pin.clone();
+    other.size += 1;
+    for (public, signature, word) in [
+        (public(1), signature(&other, 1), "not of this candidate"),
+        (public(2), first.clone(), "not of this candidate"),
+        (public(1), "AAAA".to_owned(), "64 bytes"),
+        (public(1), "no base64".to_owned(), "64 bytes"),
+        ("07".to_owned(), first.clone(), "public key"),
+        (format!("01{}", "0".repeat(62)), first.clone(), "public key"),
+    ] {
+        let error = keeper.attach(NAME, &public, &signature).unwrap_err();
+        assert_eq!(error.code(), "invalid-signature", "{error}");
+        assert!(error.to_string().contains(word), "{word}: {error}");
+        assert_eq!(fs::read_to_string(keeper.candidate(NAME)).unwrap(), before);
+    }
+    assert_eq!(keeper.attach("../one", &public(1), &first).unwrap_err().code(), "invalid-pin");
+
+    // It is the one that the secret's own machine would have made.
+    let attached = keeper.attach(NAME, &public(1), &first).unwrap();
+    keeper.propose(&pin).unwrap();
+    assert_eq!(keeper.sign(NAME, &seed(1)).unwrap(), attached);
+    let again = keeper.attach(NAME, &public(1), &first).unwrap();
+    assert_eq!(again.signatures.len(), 1, "a key signs once");
+    keeper.attach(NAME, &public(3), &signature(&pin, 3)).unwrap();
+    let text = fs::read_to_string(keeper.candidate(NAME)).unwrap();
+    home.promote(&mut keeper, &text, &mut common::Told::default()).unwrap();
+}

@@ -122,20 +122,22 @@ fn without_the_log_or_the_keys_nothing_starts_and_no_new_ledger_is_made() {
     fs::remove_file(home.ledger().join("keys.toml")).unwrap();
     assert_eq!(starts(&home), Err("invalid-keys"));
 
-    // Neither of them: who opens it to write makes no ledger that anybody may change.
+    // Neither of them: who opens it to write makes no ledger that anybody may change, and leaves
+    // nothing behind.
     fs::remove_file(home.ledger().join(LOG)).unwrap();
-    for state in [Some(home.state()), None] {
-        drop(Keeper::open(&home.ledger(), state.as_deref()).unwrap());
-        assert_eq!(Keys::open(&home.ledger()).unwrap_err().code(), "invalid-keys", "its pins");
-        fs::remove_file(home.ledger().join(LOG)).unwrap();
+    let before = files(&home.ledger());
+    for (state, word) in [(Some(home.state()), "remembers pins"), (None, "move pins/ away")] {
+        let error = Keeper::open(&home.ledger(), state.as_deref()).unwrap_err();
+        assert_eq!(error.code(), "invalid-keys", "{error}");
+        for word in [word, "keys.toml", LOG] {
+            assert!(error.to_string().contains(word), "{word}: {error}");
+        }
+        assert_eq!(files(&home.ledger()), before);
     }
     fs::remove_dir_all(home.ledger()).unwrap();
-    drop(home.keeper());
-    assert_eq!(
-        Keys::open(&home.ledger()).unwrap_err().code(),
-        "invalid-keys",
-        "what is remembered"
-    );
+    let error = Keeper::open(&home.ledger(), Some(&home.state())).unwrap_err();
+    assert_eq!(error.code(), "invalid-keys", "what is remembered: {error}");
+    assert!(files(&home.ledger()).is_empty());
 
     let bare = tempfile::tempdir().unwrap();
     assert!(Trust::open(bare.path(), None, Vec::new()).unwrap().is_none());

@@ -59,6 +59,35 @@ impl Control for Told {
     async fn verify(&self) -> Result<Verified, Refused> {
         refused(Kind::Unsupported)
     }
+    async fn pin(&self, by: &str, what: Propose) -> Result<Proposed, Refused> {
+        self.0.lock().unwrap().push(format!("{by} pins {what:?}"));
+        refused(Kind::Conflict)
+    }
+    async fn candidate(&self, name: String) -> Result<Proposed, Refused> {
+        Ok(Proposed {
+            name,
+            sequence: 2,
+            digest: support::DIGEST.into(),
+            resolved: None,
+            text: "name = \"cpu\"".into(),
+            signed: Base64(vec![0xff, 0x00]),
+            signatures: vec![Signer { key: "k".into(), name: None }],
+            threshold: 1,
+            wanting: Some("a signature".into()),
+        })
+    }
+    async fn sign(&self, by: &str, what: Sign) -> Result<Proposed, Refused> {
+        self.0.lock().unwrap().push(format!("{by} signs {}", what.name));
+        refused(Kind::Conflict)
+    }
+    async fn trust(&self, by: &str, what: Trust) -> Result<Trusted, Refused> {
+        self.0.lock().unwrap().push(format!("{by} trusts {}", what.name));
+        Ok(Trusted { threshold: 1, keys: Vec::new() })
+    }
+    async fn qualify(&self, by: &str, what: Qualify) -> Result<Qualified, Refused> {
+        self.0.lock().unwrap().push(format!("{by} qualifies {what:?}"));
+        refused(Kind::Conflict)
+    }
     async fn promote(&self, by: &str, what: Promote) -> Result<Swap, Refused> {
         self.0.lock().unwrap().push(format!("{by} promotes {}", what.name));
         Ok(Swap { name: what.name, digest: support::DIGEST.into(), backends: Vec::new() })
@@ -290,4 +319,64 @@ async fn every_failure_has_the_one_envelope_with_the_requests_id() {
     assert_eq!(reply.json(), json!({ "digests": [support::DIGEST] }));
     let told = told.0.lock().unwrap();
     assert!(told[1].starts_with("boss releases Name") && told[1].contains("mended"), "{told:?}");
+}
+
+#[tokio::test]
+async fn a_candidate_is_pinned_signed_and_qualified_in_the_name_of_the_key() {
+    let keyed = Keyed::new();
+    let key = keyed.add("boss", |key| key.operator = true);
+    let (bench, told, _) = host(keyed.config(), None).await;
+    let post = async |path: &str, body: Value| {
+        bench.by(Some(&key), Method::POST, path, &body.to_string()).await
+    };
+    let source = json!({ "kind": "bytes", "component": "AGFzbQ==" });
+    let body = json!({ "name": "cpu", "source": source, "version": "1", "evidence": ["e"] });
+    assert_eq!(post("/v1/ledger/pin", body).await.status, 409);
+    let source = json!({ "kind": "registry", "reference": "oci:here/cpu:1" });
+    assert_eq!(
+        post("/v1/ledger/pin", json!({ "name": "cpu", "source": source })).await.status,
+        409
+    );
+    let sign = json!({ "name": "cpu", "public": "p", "signature": "s" });
+    assert_eq!(post("/v1/ledger/sign", sign).await.status, 409);
+    let trust = json!({ "name": "ada", "public": "p" });
+    assert_eq!(post("/v1/ledger/trust", trust).await.json(), json!({ "threshold": 1, "keys": [] }));
+    let qualify = json!({ "name": "cpu", "model": "m", "rounds": 1000, "tolerance": 0 });
+    assert_eq!(post("/v1/ledger/qualify", qualify).await.status, 409);
+    for (field, value) in [("rounds", json!(0)), ("rounds", json!(1001)), ("tolerance", json!(1.0))]
+    {
+        let mut body = json!({ "name": "cpu", "model": "m" });
+        body[field] = value;
+        let reply = post("/v1/ledger/qualify", body).await;
+        assert_eq!(
+            (reply.status.as_u16(), reply.header("x-gristmill-error")),
+            (400, "invalid-request")
+        );
+        assert!(reply.text().contains(field), "{}", reply.text());
+    }
+    let told = told.0.lock().unwrap().clone();
+    let begins = ["boss pins", "boss pins", "boss signs cpu", "boss trusts ada", "boss qualifies"];
+    assert_eq!(told.len(), begins.len(), "{told:?}");
+    for (told, begins) in told.iter().zip(begins) {
+        assert!(told.starts_with(begins), "{told}");
+    }
+    // Of a component its length is told and not its content.
+    assert!(told[0].contains("Bytes { component: 4 bytes, original: None }"), "{}", told[0]);
+    assert!(told[1].contains("oci:here/cpu:1"), "{}", told[1]);
+
+    let found = bench.by(Some(&key), Method::GET, "/v1/ledger/candidate?name=cpu", "").await.json();
+    assert_eq!((&found["signed"], &found["name"]), (&json!("/wA="), &json!("cpu")));
+    assert!(found.get("resolved").is_none(), "{found}");
+}
+
+#[tokio::test]
+async fn a_component_beyond_the_limit_of_bodies_is_refused_before_it_is_held() {
+    let keyed = Keyed::new();
+    let key = keyed.add("boss", |key| key.operator = true);
+    let (bench, told, _) = host(ApiConfig { body_limit: 4096, ..keyed.config() }, None).await;
+    let source = json!({ "kind": "bytes", "component": "A".repeat(8192) });
+    let body = json!({ "name": "cpu", "source": source }).to_string();
+    let reply = bench.by(Some(&key), Method::POST, "/v1/ledger/pin", &body).await;
+    assert_eq!((reply.status.as_u16(), reply.header("x-gristmill-error")), (413, "too-large"));
+    assert!(told.0.lock().unwrap().is_empty());
 }

@@ -14,6 +14,7 @@ async fn a_body_is_read_to_the_letter() {
     let bench = keyed.bench().await;
     let route = "/v1/route";
     let promote = "/v1/ledger/promote";
+    let pin = "/v1/ledger/pin";
     for (path, body, words) in [
         (route, "", "missing request body"),
         (route, "{", "JSON"),
@@ -46,6 +47,29 @@ async fn a_body_is_read_to_the_letter() {
             r#"{"name": "x", "trial": {"kind": "shadow", "share": 1, "share": 0, "requests": 9}}"#,
             "\"share\" is there twice",
         ),
+        (pin, r#"{"name": "x"}"#, "missing field `source`"),
+        (pin, r#"{"name": "x", "source": "/etc/passwd"}"#, "invalid type: string"),
+        (
+            pin,
+            r#"{"name": "x", "source": {"kind": "file", "path": "/x"}}"#,
+            "unknown variant `file`",
+        ),
+        (pin, r#"{"name": "x", "source": {"kind": "bytes", "component": "A"}}"#, "expected base64"),
+        (
+            pin,
+            r#"{"name": "x", "source": {"kind": "registry", "reference": "r", "path": "/x"}}"#,
+            "unknown field `path`",
+        ),
+        (pin, r#"{"name": "x", "source": {"kind": "registry"}}"#, "reference"),
+        ("/v1/ledger/sign", r#"{"name": "x", "signature": "s"}"#, "missing field `public`"),
+        (
+            "/v1/ledger/sign",
+            r#"{"name": "x", "public": "p", "signature": "s", "secret": "k"}"#,
+            "unknown field `secret`",
+        ),
+        ("/v1/ledger/trust", r#"{"name": "x", "public": "p", "threshold": -1}"#, "invalid value"),
+        ("/v1/ledger/qualify", r#"{"name": "x"}"#, "missing field `model`"),
+        ("/v1/ledger/qualify", r#"{"name": "x", "model": "m", "key": "f"}"#, "unknown field `key`"),
         ("/v1/ledger/rollback", r#"{"name": "x", "until": 1}"#, "unknown field `until`"),
         ("/v1/ledger/rollback", r#"{"name": "x", "to": -1}"#, "invalid value"),
         ("/v1/ledger/verify", r#"{"deep": true}"#, "unknown field `deep`"),

@@ -2,7 +2,9 @@
 //! router. Everything else is reached from what [`compose`] returns.
 
 use std::{
-    env, fs,
+    env,
+    fmt::Display,
+    fs,
     panic::resume_unwind,
     path::{Path, PathBuf},
     sync::Arc,
@@ -14,9 +16,8 @@ use gristmill_core::program::Families;
 use gristmill_engine::{Engine, EngineConfig, cache::KvTypes, runtime::Runtime as _};
 use gristmill_kernels::{Pool, Quant, isa};
 use gristmill_ledger::{
-    Date, Kind, Ledger, Pin, Trust, contract, evidence::Evidence, grant_digest,
+    Date, Kind, Ledger, Pin, Trust, contract, evidence::Evidence, grant_digest, prove::granted,
 };
-use gristmill_models::store::Store;
 use gristmill_policies::{Grant, Policies, Rules};
 use gristmill_router::{
     Engines, KeepAlive, KeepConfig, Known, Limits, Router, RouterConfig, Source,
@@ -115,6 +116,9 @@ fn data_folder() -> Result<PathBuf> {
     Ok(PathBuf::from(home).join(".local/share"))
 }
 
+/// The grants that plugins were loaded with, by their names.
+pub(crate) type Grants = Vec<(String, Grant)>;
+
 /// The rooms, put together.
 pub(crate) struct Composed {
     /// Finds and runs answers.
@@ -127,6 +131,9 @@ pub(crate) struct Composed {
     pub(crate) configured: Configured,
     /// The grant of each back-end that is live, and the number of its generation.
     pub(crate) bound: Vec<(String, u64, Grant)>,
+    /// The families, each with the grant it was loaded with.
+    pub(crate) families: Arc<FamilySet>,
+    pub(crate) granted: Grants,
 }
 
 /// Puts the rooms together and opens the models that are to be there from the start.
@@ -142,7 +149,9 @@ pub(crate) async fn compose_of(
     plugins: Plugins,
 ) -> Result<Composed> {
     let store = store(places)?;
-    let engine = engine(settings, &plugins, Arc::clone(&store))?;
+    let (families, granted) = plugins.families(settings)?;
+    let asked: Arc<dyn Families> = families.clone();
+    let engine = Engine::new(engine_config(settings)?, Arc::clone(&store), asked)?;
 
     let keep = settings.text("models.keep_alive").unwrap_or_default();
     let keep = KeepAlive::parse(keep).map_err(|error| anyhow!("models.keep_alive: {error}"))?;
@@ -159,7 +168,8 @@ pub(crate) async fn compose_of(
     for model in settings.list("models.preload") {
         engine.open(&model).await.map_err(|error| anyhow!("models.preload: {model}: {error}"))?;
     }
-    Ok(Composed { router: Arc::new(router), engine, plugins, configured, bound })
+    let router = Arc::new(router);
+    Ok(Composed { router, engine, plugins, configured, bound, families, granted })
 }
 
 /// What is known against back-ends: blocks of the policies, evidence of the ledger.
@@ -289,11 +299,6 @@ async fn source(backend: &dyn Backend) -> Result<Source> {
     Ok(if stored { Source::Store } else { Source::Listed })
 }
 
-/// The engine over these families and this store.
-fn engine(settings: &Settings, plugins: &Plugins, store: Arc<Store>) -> Result<Arc<Engine>> {
-    Ok(Engine::new(engine_config(settings)?, store, plugins.families(settings)?)?)
-}
-
 /// What the settings say about the engine.
 pub(crate) fn engine_config(settings: &Settings) -> Result<EngineConfig> {
     let mut config = EngineConfig {
@@ -324,7 +329,8 @@ pub(crate) fn warm() {
 
 /// The installed model families.
 pub(crate) fn families(settings: &Settings, places: &Places) -> Result<Arc<dyn Families>> {
-    Plugins::open(places)?.families(settings)
+    let (families, _) = Plugins::open(places)?.families(settings)?;
+    Ok(families)
 }
 
 /// An async runtime for the host's waiting; computing has threads of its own.
@@ -374,12 +380,14 @@ impl Plugins {
         })
     }
 
-    fn families(&self, settings: &Settings) -> Result<Arc<dyn Families>> {
+    /// The families that are configured, and the grant that each was loaded with.
+    fn families(&self, settings: &Settings) -> Result<(Arc<FamilySet>, Grants)> {
         let names = settings.list("plugins.families");
         let threads = thread::available_parallelism().map_or(1, usize::from);
         let load = |name: &String| {
             self.load(name, Kind::Family, |bytes, pin, grant| {
-                Ok(self.sandbox.load_family(bytes, pin, grant)?)
+                let family = self.sandbox.load_family(bytes, pin, grant)?;
+                Ok((family, (name.clone(), grant.clone())))
             })
         };
         // Side by side: each is checked, and at the first start compiled, and there are many.
@@ -393,7 +401,8 @@ impl Plugins {
                 .flat_map(|part| part.join().unwrap_or_else(|panic| resume_unwind(panic)))
                 .collect::<Result<Vec<_>>>()
         });
-        Ok(Arc::new(FamilySet::new(loaded?)))
+        let (families, granted) = loaded?.into_iter().unzip();
+        Ok((Arc::new(FamilySet::new(families)), granted))
     }
 
     /// Reads a component and hands it over with its pin and its grant.
@@ -406,11 +415,14 @@ impl Plugins {
         let pin = self.ledger.pin(name).with_context(|| {
             format!("no pin for the {kind} {name} in {}", self.places.ledger.display())
         })?;
-        if let Some(trust) = &self.trust {
-            let grant = grant_digest(&self.places.policies, name, kind)?;
-            trust
+        let grant = grant_digest(&self.places.policies, name, kind)?;
+        let refused =
+            |code: &str, reason: &dyn Display| anyhow!("{kind} {name} refused ({code}): {reason}");
+        match &self.trust {
+            Some(trust) => trust
                 .holds(pin, grant.as_deref(), Date::now())
-                .map_err(|error| anyhow!("{kind} {name} refused ({}): {error}", error.code()))?;
+                .map_err(|error| refused(error.code(), &error))?,
+            None => granted(pin, grant.as_deref()).map_err(|(code, why)| refused(code, &why))?,
         }
         let grant = self.policies.grant(name, kind)?;
         let path = self.places.plugins.join(&pin.file);

@@ -5,6 +5,8 @@
 //! whoever wrote it. What runs changes by a verb alone, and only after everything about the new
 //! component has been proven.
 
+mod candidates;
+
 use std::{fs, io, path::Path, sync::Arc};
 
 use async_trait::async_trait;
@@ -12,8 +14,8 @@ use gristmill_api::control::{
     Control, Kind, Refused,
     view::{
         HostFacts, InQuarantine, LedgerStatus, LogEntry, LogPage, LogQuery, PluginPin, Policy,
-        Problem, Promote, Release, Released, Revoke, Revoked, Rollback, Swap, Trial, UpstreamEntry,
-        Verified,
+        Problem, Promote, Propose, Proposed, Qualified, Qualify, Release, Released, Revoke,
+        Revoked, Rollback, Sign, Swap, Trial, Trust, Trusted, UpstreamEntry, Verified,
     },
 };
 use gristmill_kernels::{Pool, isa};
@@ -26,9 +28,10 @@ use jiff::{Timestamp, tz::TimeZone};
 use serde_json::Value;
 use tokio::task::spawn_blocking;
 
+use self::candidates::Qualifying;
 use crate::{
     compose::{Places, hardware},
-    problems::{Found, Kept, forgettable, problem, ungranted},
+    problems::{Found, Kept, forgettable, left, problem, ungranted},
     promote::Promoter,
     settings::Settings,
 };
@@ -39,8 +42,10 @@ const SHADOWS: usize = 4;
 /// This host's ledger, policies and machine.
 pub(crate) struct HostControl {
     host: HostFacts,
+    settings: Arc<Settings>,
     promoter: Arc<Promoter>,
     kept: Arc<Kept>,
+    qualifying: Arc<Qualifying>,
 }
 
 impl HostControl {
@@ -59,7 +64,8 @@ impl HostControl {
             contracts,
             memory_limit_bytes: settings.count("engine.memory_mib").map(|mib| mib << 20),
         };
-        Self { host, promoter, kept: Arc::default() }
+        let settings = Arc::new(settings.clone());
+        Self { host, settings, promoter, kept: Arc::default(), qualifying: Arc::default() }
     }
 
     /// Does what blocks, off the threads that serve. It ends even if nobody waits for it any more.
@@ -168,6 +174,7 @@ fn page(places: &Places, query: &LogQuery) -> Result<LogPage, Refused> {
 fn status(promoter: &Promoter, found: &Found) -> LedgerStatus {
     let mut problems = found.ledger.clone();
     problems.extend(forgettable(promoter, &found.report));
+    problems.extend(left(promoter));
     let report = &found.report;
     let quarantined = report.quarantined.iter().map(|(component, known)| InQuarantine {
         digest: format!("sha256:{component}"),
@@ -294,6 +301,7 @@ impl Control for HostControl {
             let mut problems = found.ledger.clone();
             problems.extend(found.policies.iter().cloned());
             problems.extend(forgettable(promoter, &found.report));
+            problems.extend(left(promoter));
             problems.extend(ungranted(promoter, found.grants.as_ref()));
             Ok(problems)
         });
@@ -324,6 +332,30 @@ impl Control for HostControl {
 
     async fn verify(&self) -> Result<Verified, Refused> {
         self.read(|places| Ok(verified(places))).await
+    }
+
+    async fn pin(&self, by: &str, what: Propose) -> Result<Proposed, Refused> {
+        let by = by.to_owned();
+        self.blocking(move |promoter| candidates::pin(promoter, &by, what)).await
+    }
+
+    async fn candidate(&self, name: String) -> Result<Proposed, Refused> {
+        self.read(move |places| candidates::candidate(places, &name)).await
+    }
+
+    async fn sign(&self, by: &str, what: Sign) -> Result<Proposed, Refused> {
+        let by = by.to_owned();
+        self.blocking(move |promoter| candidates::sign(promoter, &by, &what)).await
+    }
+
+    async fn trust(&self, by: &str, what: Trust) -> Result<Trusted, Refused> {
+        let by = by.to_owned();
+        self.blocking(move |promoter| candidates::trust(promoter, &by, what)).await
+    }
+
+    async fn qualify(&self, by: &str, what: Qualify) -> Result<Qualified, Refused> {
+        let (settings, promoter) = (Arc::clone(&self.settings), Arc::clone(&self.promoter));
+        candidates::qualify(settings, promoter, &self.qualifying, by, what).await
     }
 
     async fn promote(&self, by: &str, what: Promote) -> Result<Swap, Refused> {

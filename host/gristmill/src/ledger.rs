@@ -17,13 +17,12 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use clap::Subcommand;
 use gristmill_kernels::{Pool, isa};
 use gristmill_ledger::{
-    Audit, Changed, Date, Draft, Granted, Host, HostRefusal, Inspected, Keeper, Kind, Ledger,
-    LedgerError, Pin, Plan, Quarantine, Report, Revoke, Rules, Terms, contract, grant_digest,
+    Audit, Changed, Date, Granted, Host, HostRefusal, Inspected, Keeper, Kind, Ledger, LedgerError,
+    Pin, Plan, Quarantine, Report, Revoke, Rules, Terms, contract, grant_digest,
     guardrail::Rates,
     is_kept,
-    keys::{self, Key, Keys},
+    keys::{self, Key, Keys, Signature},
     log::Chain,
-    oci::Oci,
     performance::HostFingerprint,
     proven,
     source::Folder,
@@ -31,9 +30,11 @@ use gristmill_ledger::{
 };
 use gristmill_policies::{Approvals, Change, Grant, Policies, PolicyError};
 use gristmill_sandbox::{Sandbox, Services, backend::Backend, inspect, needs_grant};
+use serde_json::{Value, json};
 
 use crate::{
     compose::{Places, runtime, sandbox},
+    propose::{Component, Conditions, propose, pulled, trust},
     qualify,
     settings::Settings,
 };
@@ -71,6 +72,10 @@ pub(crate) enum Command {
         /// The secret key's file
         #[arg(long)]
         key: PathBuf,
+        /// Sign what a host answered to GET /v1/ledger/candidate, and print what POST /v1/ledger/sign takes;
+        /// no ledger is needed here
+        #[arg(long, value_name = "FILE")]
+        candidate: Option<PathBuf>,
     },
     /// Prove a candidate, or what lies in its place, and put it in force
     Promote {
@@ -143,18 +148,11 @@ pub(crate) fn ledger(settings: &Settings, places: &Places, command: Command) -> 
     match command {
         Command::Status => status(places),
         Command::Pin { name, source, version, evidence, not_before, expires } => {
-            let terms = |draft: &mut Draft<'_>| {
-                draft.evidence.clone_from(&evidence);
-                (draft.not_before, draft.expires) = (not_before, expires);
-            };
-            pin(places, &name, &source, version.as_deref(), terms)
+            let conditions = Conditions { version, evidence, not_before, expires };
+            pin(places, &name, &source, conditions)
         }
         Command::Qualify(arguments) => qualify::qualify(settings, places, &arguments),
-        Command::Sign { name, key } => {
-            let pin = keeper(places)?.sign(&name, &keys::secret(&key)?)?;
-            println!("signed {name} {}, by {} keys now", pin.digest(), pin.signatures.len());
-            Ok(())
-        }
+        Command::Sign { name, key, candidate } => sign(places, &name, &key, candidate.as_deref()),
         Command::Promote { name } => promote(places, &name),
         Command::Rollback { name, to } => rollback(places, &name, to),
         Command::Verify => verify(places),
@@ -181,11 +179,7 @@ pub(crate) fn ledger(settings: &Settings, places: &Places, command: Command) -> 
             Ok(())
         }
         Command::Trust { name, public, threshold } => {
-            let keeper = keeper(places)?;
-            let mut keys = Keys::open(&places.ledger)?;
-            keys.keys.push(Key { name, public });
-            keys.threshold = threshold.unwrap_or(keys.threshold.max(1));
-            keeper.trust(&keys)?;
+            let keys = trust(places, Key { name, public }, threshold, |_| Ok(()))?;
             println!("{} of {} keys sign a pin", keys.threshold, keys.keys.len());
             Ok(())
         }
@@ -258,58 +252,47 @@ fn status(places: &Places) -> Result<()> {
     Ok(())
 }
 
-fn pin(
-    places: &Places,
-    name: &str,
-    source: &str,
-    version: Option<&str>,
-    terms: impl FnOnce(&mut Draft<'_>),
-) -> Result<()> {
-    let (original, bytes) = match source.starts_with("oci:") {
-        true => {
-            let registry = Oci::parse(source)?.with_logins(logins());
-            let pulled = registry.pull()?;
-            println!("resolved to {}", pulled.locked);
-            (registry.original(), pulled.component)
-        }
-        false => {
-            let file = Path::new(source);
-            let name = file.file_name().and_then(|name| name.to_str());
-            let bytes = fs::read(file).with_context(|| format!("cannot read {source}"))?;
-            (name.context("a file needs a name")?.to_owned(), bytes)
-        }
+fn pin(places: &Places, name: &str, source: &str, conditions: Conditions) -> Result<()> {
+    let component = if source.starts_with("oci:") {
+        pulled(source)?
+    } else {
+        let file = Path::new(source);
+        let name =
+            file.file_name().and_then(|name| name.to_str()).context("a file needs a name")?;
+        let bytes = fs::read(file).with_context(|| format!("cannot read {source}"))?;
+        Component { original: Some(name.to_owned()), resolved: None, bytes }
     };
-    let inspected = inspected(&bytes).map_err(|refusal| anyhow!("{source}: {refusal}"))?;
-    // Under a name of its own: what is in force, and what it may be rolled back to, stays.
-    let short: String = gristmill_ledger::sha256(&bytes).chars().take(12).collect();
-    let kept = format!("{name}-{short}.wasm");
-    let worlds = contract::worlds();
-    let mut draft = Draft {
-        version,
-        original: Some(&original),
-        worlds: &worlds,
-        grant: grant_digest(&places.policies, name, inspected.kind)?,
-        ..Draft::new(name, &kept, &bytes, &inspected)
-    };
-    terms(&mut draft);
-    let keeper = keeper(places)?;
-    let pin = keeper.draft(&draft)?;
-    let place = places.plugins.join(&kept);
-    let beside = place.with_extension("new");
-    fs::write(&beside, &bytes)
-        .and_then(|()| fs::rename(&beside, &place))
-        .with_context(|| format!("cannot write {}", place.display()))?;
-    let candidate = keeper.propose(&pin)?;
+    if let Some(resolved) = &component.resolved {
+        println!("resolved to {resolved}");
+    }
+    let (pin, candidate) = propose(places, name, &component, conditions)?;
     println!("proposed {name} {}, sequence {}", pin.digest(), pin.sequence);
     println!("candidate {}", candidate.display());
     Ok(())
 }
 
-/// Where `docker login` writes.
-fn logins() -> Option<PathBuf> {
-    let folder = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let folder = folder("DOCKER_CONFIG").or_else(|| Some(folder("HOME")?.join(".docker")));
-    Some(folder?.join("config.json"))
+fn sign(places: &Places, name: &str, key: &Path, candidate: Option<&Path>) -> Result<()> {
+    let secret = keys::secret(key)?;
+    let Some(candidate) = candidate else {
+        let pin = keeper(places)?.sign(name, &secret)?;
+        println!("signed {name} {}, by {} keys now", pin.digest(), pin.signatures.len());
+        return Ok(());
+    };
+    let file = candidate.display();
+    let bytes = fs::read(candidate).with_context(|| format!("cannot read {file}"))?;
+    let answer: Value = serde_json::from_slice(&bytes).with_context(|| file.to_string())?;
+    let text = answer.get("text").and_then(Value::as_str);
+    let text = text.with_context(|| {
+        format!("{file}: expected the answer of GET /v1/ledger/candidate, found no `text` in it")
+    })?;
+    let pin = Pin::parse(text).map_err(|reason| anyhow!("{file}: {reason}"))?;
+    ensure!(pin.name == name, "{file}: it is a pin for {}, not for {name}", pin.name);
+    let Signature { signature, .. } = keys::detached(&pin, &secret).map_err(anyhow::Error::msg)?;
+    // What is signed is said where it does not become part of the answer.
+    eprintln!("signs {name} {} {}, sequence {}", pin.version, pin.digest(), pin.sequence);
+    let public = Key::of("", &secret).public;
+    println!("{}", json!({ "name": name, "public": public, "signature": signature }));
+    Ok(())
 }
 
 fn promote(places: &Places, name: &str) -> Result<()> {

@@ -16,6 +16,7 @@ mod policy;
 mod problems;
 mod progress;
 mod promote;
+mod propose;
 mod qualify;
 mod quarantine;
 mod run;

@@ -128,24 +128,45 @@ pub(crate) fn forgettable(promoter: &Promoter, report: &Report) -> Vec<Problem> 
     told.collect()
 }
 
-/// Back-ends that run with another grant than the one on the disk, or for which there is none any more.
+/// Pins in force that were left and stay in the ledger.
+pub(crate) fn left(promoter: &Promoter) -> Vec<Problem> {
+    let pins = promoter.places.ledger.join("pins");
+    let left = promoter.left();
+    let told = left.iter().map(|(name, left)| {
+        let place = pins.join(format!("{name}.toml"));
+        let message = format!(
+            "{}: {}; a restart runs it again: pin what answers, or promote it anew",
+            place.display(),
+            left.why
+        );
+        problem("ledger", "not-gone-back", message)
+    });
+    told.collect()
+}
+
+/// Back-ends and families that run with another grant than the one on the disk, or for which there is none
+/// any more.
 pub(crate) fn ungranted(promoter: &Promoter, grants: Option<&Policies>) -> Vec<Problem> {
     let Some(grants) = grants else { return Vec::new() };
-    let configured = promoter.configured.names();
-    let told = configured.filter_map(|(backend, plugin)| {
+    let folder = promoter.places.policies.display();
+    let before = |what: &str, plugin: &str| {
+        let message = format!(
+            "{folder}/grants: {what} with the grant of before, because the new one was refused (the log says why) or was not come to yet; mend it, pin {plugin} anew, or send SIGHUP"
+        );
+        problem("policies", "grant-not-applied", message)
+    };
+    let backends = promoter.configured.names().filter_map(|(backend, plugin)| {
         match grants.grant(plugin, Kind::Backend) {
             Ok(grant) if promoter.applies(backend, grant) => None,
-            Ok(_) => {
-                let message = format!(
-                    "{}/grants: {backend} runs as {plugin} with the grant of before, because the new one was refused (the log says why) or was not come to yet; mend it, pin {plugin} anew, or send SIGHUP",
-                    promoter.places.policies.display()
-                );
-                Some(problem("policies", "grant-not-applied", message))
-            }
+            Ok(_) => Some(before(&format!("{backend} runs as {plugin}"), plugin)),
             Err(error) => Some(problem("policies", error.code(), error)),
         }
     });
-    told.collect()
+    let families = promoter.ungranted(grants).into_iter().map(|(family, missing)| match missing {
+        None => before(&format!("the family {family} is asked"), &family),
+        Some(error) => problem("policies", error.code(), error),
+    });
+    backends.chain(families).collect()
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //! writer, another process, is waited for a while.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -15,9 +15,9 @@ use gristmill_ledger::{
     Changed, Date, Host, HostRefusal, Inspected, Keeper, Kind, LedgerError, Pin, Plan, Revoke,
     Terms, guardrail::Rates,
 };
-use gristmill_policies::{Grant, Policies};
+use gristmill_policies::{Grant, Policies, PolicyError};
 use gristmill_router::{Role, Rollout, Router, Standing};
-use gristmill_sandbox::{Sandbox, backend::Backend};
+use gristmill_sandbox::{FamilyPlugin, FamilySet, Sandbox, backend::Backend};
 use tokio::runtime::Handle;
 
 use crate::{
@@ -36,9 +36,23 @@ pub(crate) struct Promoter {
     pub(crate) runtime: Handle,
     /// With which grant each generation was bound, by its back-end and number.
     bound: Mutex<HashMap<(String, u64), Grant>>,
+    families: Arc<FamilySet>,
+    /// With which grant each family was loaded.
+    granted: Mutex<BTreeMap<String, Grant>>,
     /// What the router and the ledger's log have told each other of quarantine.
     pub(crate) quarantine: Agreed,
+    /// Pins that the router went back from by itself and the ledger could not, by their plugins.
+    left: Mutex<BTreeMap<String, Left>>,
     turn: Mutex<()>,
+}
+
+/// A pin in force that does not run, because it broke and the ledger could not go back from it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Left {
+    /// Digest of the pin's file.
+    pub(crate) pin: String,
+    /// What happened, for people.
+    pub(crate) why: String,
 }
 
 /// The right to decide on a change and to make it; there is one at a time.
@@ -61,14 +75,22 @@ impl Promoter {
         let bound = composed.bound.into_iter().map(|(name, number, it)| ((name, number), it));
         Self {
             bound: Mutex::new(bound.collect()),
+            families: composed.families,
+            granted: Mutex::new(composed.granted.into_iter().collect()),
             quarantine: Agreed::default(),
             places: places.clone(),
             sandbox: composed.plugins.sandbox,
             configured: Arc::new(composed.configured),
             router: composed.router,
             runtime: Handle::current(),
+            left: Mutex::default(),
             turn: Mutex::new(()),
         }
+    }
+
+    /// The pins that were left, by their plugins.
+    pub(crate) fn left(&self) -> MutexGuard<'_, BTreeMap<String, Left>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until nobody else decides or changes.
@@ -125,6 +147,33 @@ impl Promoter {
     /// Whether a component is on trial for a back-end.
     pub(crate) fn on_trial(&self, backend: &str) -> bool {
         self.router.generations(backend).iter().any(|one| one.role == Role::Candidate)
+    }
+
+    fn granted(&self) -> MutexGuard<'_, BTreeMap<String, Grant>> {
+        self.granted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The families, by name, that were loaded with another grant than these allow them, or for which
+    /// there is none here.
+    pub(crate) fn ungranted(&self, grants: &Policies) -> Vec<(String, Option<PolicyError>)> {
+        let granted = self.granted();
+        let told =
+            granted.iter().filter_map(|(name, grant)| match grants.grant(name, Kind::Family) {
+                Ok(now) if now == grant => None,
+                other => Some((name.clone(), other.err())),
+            });
+        told.collect()
+    }
+
+    /// Whether a family is this component; also where none of this name is asked.
+    pub(crate) fn asks(&self, family: &str, digest: &str) -> bool {
+        let families = self.families.families();
+        families.iter().all(|one| one.name() != family || one.digest() == digest)
+    }
+
+    /// Whether it was loaded with this grant.
+    pub(crate) fn asks_with(&self, family: &str, grant: &Grant) -> bool {
+        self.granted().get(family).is_none_or(|own| own == grant)
     }
 
     /// Notes with which grant a generation was bound, and forgets generations that are gone.
@@ -195,10 +244,13 @@ impl Turn<'_> {
             rollout,
             grant: None,
             loaded: Vec::new(),
+            family: None,
             anew: Vec::new(),
             swapped: Vec::new(),
         };
         let changed = against(places, asked, |terms| work(&mut keeper, terms, &mut live))?;
+        // Ledger and router are of one mind again, whoever asked for it.
+        self.promoter.left().remove(asked.name);
         if let Some(fault) = &changed.unrecorded {
             tracing::error!(code = fault.code(), %fault, plugin = asked.name, "the change is in force, and its record is not whole");
         }
@@ -249,6 +301,8 @@ struct Live<'a> {
     grant: Option<Grant>,
     /// Components that are compiled for this change, by the name of their back-end.
     loaded: Vec<(String, Arc<dyn Backend>)>,
+    /// The same of a family.
+    family: Option<FamilyPlugin>,
     /// Back-ends that got the same component under another grant: there is no way back to the old one.
     anew: Vec<String>,
     swapped: Vec<Swapped>,
@@ -325,10 +379,11 @@ impl Host for Live<'_> {
         self.grant = Some(grant.clone());
         let refused = |error: anyhow::Error| HostRefusal::from(format!("{error:#}"));
         match pin.kind {
-            Kind::Family => sandbox
-                .load_family(component, pin, grant)
-                .map(drop)
-                .map_err(|error| error.to_string().into()),
+            Kind::Family => {
+                let loaded = sandbox.load_family(component, pin, grant);
+                self.family = Some(loaded.map_err(|error| error.to_string())?);
+                Ok(())
+            }
             Kind::Probe => sandbox
                 .load_probe(component, pin, grant)
                 .map(drop)
@@ -358,6 +413,12 @@ impl Host for Live<'_> {
     }
 
     fn swap(&mut self, pin: &Pin, _: &[u8]) -> Result<Option<u64>, HostRefusal> {
+        // Models that are opened from now on are its own; one that is open keeps what it was told.
+        if let (Some(family), Some(grant)) = (self.family.take(), self.grant.clone())
+            && self.promoter.families.replace(family)
+        {
+            self.promoter.granted().insert(pin.name.clone(), grant);
+        }
         let digest = pin.digest();
         let mut generation = None;
         for backend in self.promoter.backends(&pin.name) {

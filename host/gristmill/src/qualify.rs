@@ -1,4 +1,5 @@
-//! `gristmill ledger qualify`: a candidate held against the component in force, on this machine.
+//! A candidate held against the component in force, on this machine: `gristmill ledger qualify`, and the
+//! control plane's verb.
 //!
 //! Both are composed as a host would compose them and asked the same, in turn: the conformance suite,
 //! and then the same prompts, the two interleaved so that what else the machine does meets both alike.
@@ -7,21 +8,21 @@
 //! paired ratios are below the tolerance, is withdrawn: it is no candidate any more, and report and record
 //! stay. One whose measurements were not steady stays as it was, without the guardrail it had.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::PathBuf};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
+use gristmill_api::control::view::{Outcome, Ratio};
 use gristmill_core::{
     event::{Event, Timings, Usage},
     request::{Message, Prompt, Request, Role},
 };
 use gristmill_ledger::{
-    Date, Kind, Ledger, Pin,
+    Date, Kind, Ledger, LedgerError, Pin, candidate,
     evidence::{self, Statement, Verdict},
     guardrail::{Guardrail, Measured, Rates},
     is_kept,
     performance::{Record, ResultClass},
-    waiting,
 };
 use gristmill_router::Router;
 
@@ -29,6 +30,7 @@ use crate::{
     compose::{Composed, Places, Plugins, compose_of, engine_config, runtime},
     conformance,
     ledger::{fingerprint, keeper},
+    promote::Promoter,
     settings::Settings,
 };
 
@@ -36,47 +38,102 @@ use crate::{
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// The candidate's name
-    name: String,
+    pub(crate) name: String,
     /// The model to test and measure with: MODEL, or BACKEND/MODEL where several back-ends are this plugin
     #[arg(long)]
-    model: String,
+    pub(crate) model: String,
     /// Pairs of measured answers
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rounds: u32,
+    #[arg(long, default_value_t = ROUNDS, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) rounds: u32,
     /// How much slower it may be than what is in force, as a share
-    #[arg(long, default_value_t = 0.05)]
-    tolerance: f64,
+    #[arg(long, default_value_t = TOLERANCE)]
+    pub(crate) tolerance: f64,
     /// Sign the report with this secret key, which nobody else may read
     #[arg(long, value_name = "FILE")]
-    key: Option<std::path::PathBuf>,
+    pub(crate) key: Option<PathBuf>,
 }
+
+pub(crate) const ROUNDS: u32 = 8;
+pub(crate) const TOLERANCE: f64 = 0.05;
 
 /// Tokens of a measured answer.
 const ANSWER: u32 = 64;
 
-/// Does it.
+/// What came of it. Report and measurement are kept in any case.
+pub(crate) struct Compared {
+    /// The candidate, as it was left.
+    pub(crate) pin: Pin,
+    pub(crate) verdict: Outcome,
+    /// Why it must not be promoted.
+    pub(crate) lost: Vec<String>,
+    /// Its speed as a share of that of what is in force.
+    pub(crate) ratios: Vec<Ratio>,
+    /// File and digest of the report.
+    pub(crate) evidence: (PathBuf, String),
+    /// File of the measurement, and what it says.
+    pub(crate) performance: (PathBuf, Record),
+}
+
+/// `gristmill ledger qualify`: does it, and says what came of it.
 pub(crate) fn qualify(settings: &Settings, places: &Places, arguments: &Arguments) -> Result<()> {
+    let Compared { pin, verdict, lost, ratios, evidence, performance } =
+        compared(settings, places, arguments, None)?;
+    for Ratio { what, ratio, pairs } in ratios {
+        println!("{what} {ratio:.3} of what is in force (median of {pairs} pairs)");
+    }
+    println!("evidence {}", evidence.0.display());
+    println!("performance {}", performance.0.display());
+    match verdict {
+        Outcome::Qualified => {
+            println!(
+                "qualified {} {}; sign it if keys are asked for, then promote it",
+                pin.name,
+                pin.digest()
+            );
+            Ok(())
+        }
+        Outcome::Changed => bail!("not qualified: the candidate was changed meanwhile"),
+        Outcome::Lost => bail!("not qualified, and withdrawn: {}", lost.join("; ")),
+        Outcome::Unsteady => bail!(
+            "not qualified: the measurements were not steady within {:.1} %; measure on a quieter machine, or with more --rounds",
+            arguments.tolerance * 100.0
+        ),
+    }
+}
+
+/// Holds a candidate against what is in force and writes down what was found. Within a running host
+/// (`promoter`) nobody else decides on a change while the ledger is read or written; while it is tested
+/// and measured, anybody may.
+pub(crate) fn compared(
+    settings: &Settings,
+    places: &Places,
+    arguments: &Arguments,
+    promoter: Option<&Promoter>,
+) -> Result<Compared> {
     let Arguments { name, tolerance, .. } = arguments;
     ensure!(
         (0.0..1.0).contains(tolerance),
         "--tolerance: expected 0 to below 1, found {tolerance}"
     );
     let key = arguments.key.as_deref().map(gristmill_ledger::keys::secret).transpose()?;
+    let turn = promoter.map(Promoter::turn);
     let ledger = keeper(places)?;
-    let path = ledger.candidate(name);
-    let text = waiting(&places.ledger, name)?.filter(|_| path.exists());
-    let text = text.with_context(|| format!("no candidate {}: pin it first", path.display()))?;
-    let mut candidate = Pin::parse(&text).map_err(anyhow::Error::msg)?;
+    let filed = candidate(&places.ledger, name)?.ok_or_else(|| LedgerError::Refused {
+        code: "no-candidate",
+        path: ledger.candidate(name),
+        reason: "no candidate: pin it first".to_owned(),
+    })?;
+    let mut pin = filed.pin;
     ensure!(
-        candidate.kind == Kind::Backend,
+        pin.kind == Kind::Backend,
         "{name} is a {}: back-ends are qualified, and with them what they serve",
-        candidate.kind
+        pin.kind
     );
     let before = ledger.in_force(name)?.map(|filed| filed.pin);
-    drop(ledger);
+    drop((ledger, turn));
 
     let found = runtime()?.block_on(async {
-        let theirs = with(settings, places, &candidate).await?;
+        let theirs = with(settings, places, &pin).await?;
         let ours = match &before {
             Some(pin) => Some(with(settings, places, pin).await?),
             None => None,
@@ -88,43 +145,37 @@ pub(crate) fn qualify(settings: &Settings, places: &Places, arguments: &Argument
         Some(key) => serde_json::to_vec_pretty(&found.report.sign(key)?)?,
         None => serde_json::to_vec_pretty(&found.report)?,
     };
-    let (report, digest) = evidence::store(&places.ledger, name, &json)?;
-    println!("evidence {}", report.display());
-
-    let record = record(settings, &candidate, &found)?;
-    println!("performance {}", record.store(&places.ledger)?.display());
+    let _turn = promoter.map(Promoter::turn);
+    let evidence = evidence::store(&places.ledger, name, &json)?;
+    let record = record(settings, &pin, &found)?;
+    let performance = (record.store(&places.ledger)?, record);
+    let Found { lost, ratios, .. } = found;
     let ledger = keeper(places)?;
-    ensure!(
-        waiting(&places.ledger, name)?.as_ref() == Some(&text),
-        "not qualified: the candidate was changed meanwhile"
-    );
-    if !found.lost.is_empty() {
+    let there = candidate(&places.ledger, name)?.map(|filed| filed.text);
+    let verdict = if there.as_ref() != Some(&filed.text) {
+        Outcome::Changed
+    } else if !lost.is_empty() {
         ledger.withdraw(name)?;
-        bail!("not qualified, and withdrawn: {}", found.lost.join("; "));
-    }
-    // What was signed was another text.
-    candidate.signatures.clear();
-    let Some(Rates { prefill, decode }) = record.baseline() else {
-        if candidate.guardrail.take().is_some() {
-            ledger.propose(&candidate)?;
+        Outcome::Lost
+    } else if let Some(Rates { prefill, decode }) = performance.1.baseline() {
+        // What was signed was another text.
+        pin.signatures.clear();
+        pin.evidence = vec![evidence.1.clone()];
+        let host_class = performance.1.host.class();
+        pin.guardrail = Some(Guardrail {
+            tolerance: *tolerance,
+            measured: vec![Measured { host_class, prefill, decode }],
+        });
+        ledger.propose(&pin)?;
+        Outcome::Qualified
+    } else {
+        if pin.guardrail.take().is_some() {
+            pin.signatures.clear();
+            ledger.propose(&pin)?;
         }
-        bail!(
-            "not qualified: the measurements were not steady within {:.1} %; measure on a quieter machine, or with more --rounds",
-            tolerance * 100.0
-        );
+        Outcome::Unsteady
     };
-    candidate.evidence = vec![digest];
-    let host_class = record.host.class();
-    candidate.guardrail = Some(Guardrail {
-        tolerance: *tolerance,
-        measured: vec![Measured { host_class, prefill, decode }],
-    });
-    ledger.propose(&candidate)?;
-    println!(
-        "qualified {name} {}; sign it if keys are asked for, then promote it",
-        candidate.digest()
-    );
-    Ok(())
+    Ok(Compared { pin, verdict, lost, ratios, evidence, performance })
 }
 
 /// The rooms as they would be with this pin.
@@ -147,6 +198,7 @@ struct Found {
     decode: Vec<f64>,
     tokens: (u64, u64),
     tolerance: f64,
+    ratios: Vec<Ratio>,
     /// Why it must not be promoted.
     lost: Vec<String>,
 }
@@ -192,13 +244,14 @@ async fn compare(
         }
     }
     let [theirs, ours] = samples;
+    let mut compared = Vec::new();
     for (what, rate) in [
         ("prefill", (|sample: &Sample| sample.prefill) as fn(&Sample) -> f64),
         ("decode", |sample| sample.decode),
     ] {
         let ratios = theirs.iter().zip(&ours).map(|(a, b)| rate(a) / rate(b)).collect();
         let Some(ratio) = median(ratios) else { continue };
-        println!("{what} {ratio:.3} of what is in force (median of {} pairs)", ours.len());
+        compared.push(Ratio { what: what.to_owned(), ratio, pairs: ours.len() });
         if ratio < 1.0 - tolerance {
             lost.push(format!("{what} is at {ratio:.3} of what is in force"));
         }
@@ -214,6 +267,7 @@ async fn compare(
             (read + sample.tokens.0, written + sample.tokens.1)
         }),
         tolerance: *tolerance,
+        ratios: compared,
         report,
         lost,
     })

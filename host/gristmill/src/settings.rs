@@ -116,7 +116,7 @@ pub(crate) enum Origin {
 }
 
 /// All settings with their values and origins.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Settings {
     values: BTreeMap<String, (Value, Origin)>,
     servers: Vec<Server>,

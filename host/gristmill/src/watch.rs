@@ -1,8 +1,8 @@
 //! A running host keeps up with what lies on the disk, and its ledger with the host.
 //!
 //! From the disk to the host: files that change, or a SIGHUP, have the policies read again, every pin that
-//! waits in its place be proven and put in force, and every configured back-end be swapped to the pin in
-//! force and to its grant, unless that answers or is on trial there already. What is refused is said in the
+//! waits in its place be proven and put in force, and every configured back-end and family be swapped to the
+//! pin in force and to its grant, unless that answers or is on trial there already. What is refused is said in the
 //! log and by `/readyz`, and what answers goes on; it is tried again when a file changes or at the next
 //! SIGHUP, not before.
 //!
@@ -13,7 +13,9 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use gristmill_ledger::{LedgerError, Pin, Status, earlier, in_force, in_place, is_kept};
+use gristmill_ledger::{
+    Filed, Kind, LedgerError, Pin, Status, earlier, in_force, in_place, is_kept,
+};
 use gristmill_router::{Happened, Rollout, SwapEvent, Why};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -25,10 +27,13 @@ use tokio::{
 use crate::{
     compose::Places,
     policy,
-    promote::{Done, Promoter, Turn},
+    promote::{Done, Left, Promoter, Turn},
     quarantine::agree,
     stamp::Stamp,
 };
+
+/// Who asks for what a signal asks for, in logs.
+const SIGHUP: &str = "SIGHUP";
 
 /// How often the files are looked at: about a hundred `stat`s.
 const LOOK: Duration = Duration::from_secs(1);
@@ -58,7 +63,7 @@ pub(crate) fn watch(promoter: &Arc<Promoter>, seen: Seen) -> Result<()> {
             let by = tokio::select! {
                 _ = look.tick() => "a changed file",
                 signal = hangup.recv() => match signal {
-                    Some(()) => { seen = Seen::default(); "SIGHUP" }
+                    Some(()) => { seen = Seen::default(); SIGHUP }
                     None => return,
                 },
             };
@@ -112,8 +117,8 @@ fn keep_up(promoter: &Promoter, before: Seen, by: &str) -> Seen {
     Seen { ledger: ledger.filter(|_| done), ..now }
 }
 
-/// Puts in force what waits in a pin's place, and swaps every configured back-end to the pin in force that
-/// runs something else, or runs it with another grant. A component on trial is left to its trial. Whether
+/// Puts in force what waits in a pin's place, and swaps every configured back-end and family to the pin in
+/// force that runs something else, or runs it with another grant. A component on trial is left to its trial. Whether
 /// nothing is left for when a trial has ended.
 fn follow(promoter: &Promoter, by: &str) -> bool {
     let turn = promoter.turn();
@@ -134,13 +139,15 @@ fn follow(promoter: &Promoter, by: &str) -> bool {
     let grants = policy::grants(&promoter.places).filter(|_| kept);
     let mut left = false;
     for status in all {
-        let Status { name, pin, text, proven, pending, quarantined, .. } = status;
+        let Status { name, pin, text, proven, pending, quarantined, digest: file, .. } = status;
         let digest = pin.digest();
         let backends = promoter.backends(&name);
-        let runs = backends.iter().all(|backend| promoter.runs(backend, &digest));
+        let runs = backends.iter().all(|backend| promoter.runs(backend, &digest))
+            && (pin.kind != Kind::Family || promoter.asks(&name, &digest));
         let grant = grants.as_ref().and_then(|grants| grants.grant(&name, pin.kind).ok());
         let granted = grant.is_none_or(|grant| {
             backends.iter().all(|backend| promoter.runs_with(backend, &digest, grant))
+                && (pin.kind != Kind::Family || promoter.asks_with(&name, grant))
         });
         let trial = backends.iter().any(|backend| promoter.on_trial(backend));
         let followed = if pending {
@@ -154,6 +161,12 @@ fn follow(promoter: &Promoter, by: &str) -> bool {
             gone_back(&turn, &name, &pin)
         } else if runs && !granted && trial {
             left = true;
+            continue;
+        } else if !runs
+            && by != SIGHUP
+            && promoter.left().get(&name).is_some_and(|it| it.pin == file)
+        {
+            // It broke and was left. A pin that somebody writes is another one, and who promotes it is heard.
             continue;
         } else if !runs || !granted || kept && !proven {
             turn.promote(by, &pin, &text, Rollout::default()).map(Some)
@@ -230,13 +243,21 @@ fn back(
 ) -> Result<Option<Done>, LedgerError> {
     let turn = promoter.turn();
     let folder = &promoter.places.ledger;
-    let in_force = in_force(folder, name)?;
-    let in_force = in_force.map(|filed| filed.pin.digest());
-    let slot = promoter.router.backends().slot(backend);
-    let (Some(in_force), Some(slot)) = (in_force, slot) else { return Ok(None) };
-    if promoter.runs(backend, &in_force) {
+    let Some(filed) = in_force(folder, name)? else { return Ok(None) };
+    let Some(slot) = promoter.router.backends().slot(backend) else { return Ok(None) };
+    if promoter.runs(backend, &filed.pin.digest()) {
         return Ok(None);
     }
-    let to = earlier(folder, name, &slot.current().digest)?.pin;
-    turn.rollback(by, name, to.kind, Some(to.sequence)).map(Some)
+    let to = earlier(folder, name, &slot.current().digest);
+    let done =
+        to.and_then(|Filed { pin, .. }| turn.rollback(by, name, pin.kind, Some(pin.sequence)));
+    if let Err(error) = &done {
+        // While it is this one's turn: whoever follows the files next must not bring it back.
+        let why = format!(
+            "{backend} went back from it by itself ({by}), and the ledger could not ({}: {error})",
+            error.code()
+        );
+        promoter.left().insert(name.to_owned(), Left { pin: filed.digest, why });
+    }
+    done.map(Some)
 }

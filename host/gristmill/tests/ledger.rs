@@ -346,3 +346,52 @@ fn a_component_that_breaks_is_taken_back_and_the_ledger_says_why() {
     answers(&serving, "teller");
     assert!(home.says(&["ledger", "verify"]).contains("sound"));
 }
+
+#[test]
+fn where_the_ledger_cannot_go_back_the_traffic_has_and_readiness_tells_both() {
+    let home = Home::new();
+    home.promote("teller");
+    let serving = home.serve(&[]);
+    answers(&serving, "teller");
+    // The next component comes with another grant, so what was before it is not approved with that one.
+    let grant = home.path("policies/grants/voice.toml");
+    let approved = fs::read_to_string(&grant).unwrap();
+    fs::write(&grant, format!("{approved}limits.answer-events = 5\n")).unwrap();
+    home.promote("teller_worse");
+    answers(&serving, "teller-worse");
+    ready(&serving, |found| found.contains("\"problems\":[]"));
+    for _ in 0..18 {
+        assert_eq!(voice(&serving.address).unwrap(), "teller-worse");
+    }
+    // An error that it tells is no fault: the guardrail sees it and quarantine does not.
+    for _ in 0..2 {
+        assert!(said(&serving.address, "1 fail").is_err());
+    }
+    assert_eq!(voice(&serving.address).unwrap(), "teller");
+    serving.says("the ledger could not go back");
+    let codes = |found: &str| {
+        ["grant-not-applied", "not-gone-back"].iter().all(|code| found.contains(code))
+    };
+    ready(&serving, |found| codes(found) && found.contains("pins/voice.toml"));
+    assert_eq!(said(&serving.address, "8").unwrap().matches("teller").count(), 8, "the old grant");
+
+    // Files that change do not bring it back, and the refusal in the log is such a change.
+    let profiles = home.path("policies/profiles");
+    fs::create_dir_all(&profiles).unwrap();
+    for name in ["dry", "short"] {
+        fs::write(profiles.join(".next"), "description = 'd'\n[parameters]\nseed = 1\n").unwrap();
+        fs::rename(profiles.join(".next"), profiles.join(format!("{name}.toml"))).unwrap();
+        // The second time, all that the first has led to is done.
+        serving.says(if name == "dry" { "profiles=1" } else { "profiles=2" });
+    }
+    assert_eq!(voice(&serving.address).unwrap(), "teller");
+    let log = home.says(&["ledger", "log", "voice"]);
+    assert!(log.contains("(grant-changed)") && log.contains("guardrail"), "{log}");
+    assert!(!log.contains("rollback"), "{log}");
+
+    // Pinned anew with the grant as it is now, it is what the ledger names too.
+    home.promote("teller");
+    ready(&serving, |found| found.contains("\"problems\":[]"));
+    assert!(said(&serving.address, "8").is_err(), "the new grant");
+    assert_eq!(voice(&serving.address).unwrap(), "teller");
+}

@@ -2,7 +2,7 @@
 
 use std::{
     fmt::{self, Write as _},
-    sync::Arc,
+    sync::{Arc, PoisonError, RwLock},
 };
 
 use async_trait::async_trait;
@@ -77,23 +77,36 @@ impl FamilyPlugin {
     }
 }
 
-/// The installed families, in the order in which they are asked.
+/// The installed families, in the order in which they are asked. One can take the place of another while
+/// they are asked: who asks already ends with those it began with.
 #[derive(Debug, Default)]
 pub struct FamilySet {
-    families: Vec<FamilyPlugin>,
+    families: RwLock<Arc<[Arc<FamilyPlugin>]>>,
 }
 
 impl FamilySet {
     /// These families, asked in this order.
     #[must_use]
     pub fn new(families: Vec<FamilyPlugin>) -> Self {
-        Self { families }
+        Self { families: RwLock::new(families.into_iter().map(Arc::new).collect()) }
     }
 
-    /// The families, in order.
+    /// The families, in order, as they are now.
     #[must_use]
-    pub fn families(&self) -> &[FamilyPlugin] {
-        &self.families
+    pub fn families(&self) -> Arc<[Arc<FamilyPlugin>]> {
+        Arc::clone(&self.families.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Puts a family in the place of the one of its name; whether there was one.
+    pub fn replace(&self, family: FamilyPlugin) -> bool {
+        let mut families = self.families.write().unwrap_or_else(PoisonError::into_inner);
+        let mut next = families.to_vec();
+        let Some(place) = next.iter_mut().find(|one| one.name() == family.name()) else {
+            return false;
+        };
+        *place = Arc::new(family);
+        *families = next.into();
+        true
     }
 }
 
@@ -102,7 +115,9 @@ impl Families for FamilySet {
     /// model, its answer stands (and names it), otherwise the first failure is returned.
     fn resolve(&self, metadata: &Metadata) -> Result<Resolved> {
         let mut failure = None;
-        for family in &self.families {
+        // Nothing is locked while a guest runs.
+        let families = self.families();
+        for family in families.iter() {
             match family.resolve(metadata) {
                 Ok(Some(resolved)) => return Ok(resolved),
                 Ok(None) => {}
@@ -112,7 +127,7 @@ impl Families for FamilySet {
             }
         }
         Err(failure.unwrap_or_else(|| {
-            let names: Vec<_> = self.families.iter().map(FamilyPlugin::name).collect();
+            let names: Vec<_> = families.iter().map(|family| family.name()).collect();
             let architecture: String = metadata.architecture.chars().take(64).collect();
             Error::unsupported(format!(
                 "no installed family knows the architecture {architecture:?}; installed: {}",

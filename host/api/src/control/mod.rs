@@ -20,8 +20,9 @@ use gristmill_core::{Code, Error};
 
 use crate::error::Failure;
 use view::{
-    HostFacts, LedgerStatus, LogPage, LogQuery, PluginPin, Policy, Problem, Promote, Release,
-    Released, Revoke, Revoked, Rollback, Swap, UpstreamEntry, Verified,
+    HostFacts, LedgerStatus, LogPage, LogQuery, PluginPin, Policy, Problem, Promote, Propose,
+    Proposed, Qualified, Qualify, Release, Released, Revoke, Revoked, Rollback, Sign, Swap, Trust,
+    Trusted, UpstreamEntry, Verified,
 };
 
 pub use routes::routes;
@@ -121,6 +122,36 @@ pub trait Control: Send + Sync {
     /// Only when the proof could not be tried; what it finds is in its answer.
     async fn verify(&self) -> Result<Verified, Refused>;
 
+    /// Makes a component the candidate of a name.
+    ///
+    /// # Errors
+    /// It cannot be fetched, is no component, or makes no pin.
+    async fn pin(&self, by: &str, what: Propose) -> Result<Proposed, Refused>;
+
+    /// The candidate of a name.
+    ///
+    /// # Errors
+    /// There is none.
+    async fn candidate(&self, name: String) -> Result<Proposed, Refused>;
+
+    /// Puts a signature into a candidate.
+    ///
+    /// # Errors
+    /// There is none, or the signature is not of it.
+    async fn sign(&self, by: &str, what: Sign) -> Result<Proposed, Refused>;
+
+    /// Lets a key count where nobody has to sign yet.
+    ///
+    /// # Errors
+    /// Somebody has to, or it is no key.
+    async fn trust(&self, by: &str, what: Trust) -> Result<Trusted, Refused>;
+
+    /// Holds a candidate against what is in force. It ends even if nobody waits for it any more.
+    ///
+    /// # Errors
+    /// It could not be compared, or another one is.
+    async fn qualify(&self, by: &str, what: Qualify) -> Result<Qualified, Refused>;
+
     /// Makes what is pinned under a name what runs under it.
     ///
     /// # Errors
@@ -185,6 +216,26 @@ impl Control for NoControl {
     }
 
     async fn verify(&self) -> Result<Verified, Refused> {
+        no_ledger()
+    }
+
+    async fn pin(&self, _: &str, _: Propose) -> Result<Proposed, Refused> {
+        no_ledger()
+    }
+
+    async fn candidate(&self, _: String) -> Result<Proposed, Refused> {
+        no_ledger()
+    }
+
+    async fn sign(&self, _: &str, _: Sign) -> Result<Proposed, Refused> {
+        no_ledger()
+    }
+
+    async fn trust(&self, _: &str, _: Trust) -> Result<Trusted, Refused> {
+        no_ledger()
+    }
+
+    async fn qualify(&self, _: &str, _: Qualify) -> Result<Qualified, Refused> {
         no_ledger()
     }
 

@@ -23,9 +23,10 @@ use super::{
     explain, openapi, strict,
     view::{
         BackendView, Backends, Capabilities, Cause, ClaimView, LedgerStatus, LedgerView,
-        LoadedModel, LogPage, LogQuery, ModelClaims, ModelsFrom, Nothing, OneModel, PluginView,
-        Plugins, Policies, Promote, Release, Released, Revoke, Revoked, Rollback, Route,
-        RouteQuestion, Runtime, Server, Swap, Unreachable, Upstreams, Verified, Verify,
+        LoadedModel, LogPage, LogQuery, ModelClaims, ModelsFrom, Nothing, OfName, OneModel,
+        PluginView, Plugins, Policies, Promote, Propose, Proposed, Qualified, Qualify, Release,
+        Released, Revoke, Revoked, Rollback, Route, RouteQuestion, Runtime, Server, Sign, Swap,
+        Trust, Trusted, Unreachable, Upstreams, Verified, Verify,
     },
 };
 use crate::{
@@ -55,6 +56,11 @@ pub fn routes() -> Vec<Endpoint> {
         read("/v1/ledger/log", "The ledger's log", log),
         post("/v1/ledger/verify", "Proves everything in the ledger's folder", verify)
             .access(Access::Operator),
+        read("/v1/ledger/candidate", "A candidate, and what a signature of it covers", candidate),
+        post("/v1/ledger/pin", "Proposes a component for a name", pin),
+        post("/v1/ledger/sign", "Puts a signature into a candidate", sign),
+        post("/v1/ledger/trust", "Lets a signer's key count, where nobody has to sign yet", trust),
+        post("/v1/ledger/qualify", "Holds a candidate against what is in force", qualify),
         post("/v1/ledger/promote", "Makes what is pinned what runs", promote),
         post("/v1/ledger/rollback", "Goes back to what ran before", rollback),
         post("/v1/ledger/revoke", "Takes a component or a signer out of trust", revoke),
@@ -279,6 +285,32 @@ async fn log(state: AppState, query: LogQuery) -> Answer<LogPage> {
 
 async fn verify(state: AppState, _: Arc<Account>, _: Verify) -> Answer<Verified> {
     Ok(state.control.verify().await?)
+}
+
+async fn candidate(state: AppState, query: OfName) -> Answer<Proposed> {
+    Ok(state.control.candidate(query.name).await?)
+}
+
+async fn pin(state: AppState, account: Arc<Account>, what: Propose) -> Answer<Proposed> {
+    Ok(state.control.pin(&by(&account)?, what).await?)
+}
+
+async fn sign(state: AppState, account: Arc<Account>, what: Sign) -> Answer<Proposed> {
+    Ok(state.control.sign(&by(&account)?, what).await?)
+}
+
+async fn trust(state: AppState, account: Arc<Account>, what: Trust) -> Answer<Trusted> {
+    Ok(state.control.trust(&by(&account)?, what).await?)
+}
+
+async fn qualify(state: AppState, account: Arc<Account>, what: Qualify) -> Answer<Qualified> {
+    if what.rounds.is_some_and(|rounds| !(1..=1000).contains(&rounds)) {
+        return Err(crate::fields::wrong("rounds", "must be between 1 and 1000").into());
+    }
+    if what.tolerance.is_some_and(|share| !(0.0..1.0).contains(&share)) {
+        return Err(crate::fields::wrong("tolerance", "must be from 0 to below 1").into());
+    }
+    Ok(state.control.qualify(&by(&account)?, what).await?)
 }
 
 async fn promote(state: AppState, account: Arc<Account>, what: Promote) -> Answer<Swap> {

@@ -2,6 +2,7 @@
 //! so their comments are what its readers read.
 
 mod backends;
+mod candidate;
 mod ledger;
 mod route;
 
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use backends::*;
+pub use candidate::*;
 pub use ledger::*;
 pub use route::*;
 
