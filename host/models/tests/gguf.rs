@@ -75,6 +75,31 @@ fn every_type_of_value_is_read() {
     assert_eq!(gguf.array("long").unwrap().unwrap().ints().count(), 4097);
 }
 
+/// A character that goes from one text into the next is in neither, whether the length between them
+/// could be a part of it (169 and 128 could) or not.
+#[test]
+fn texts_of_an_array_are_each_utf8() {
+    let raw = |bytes: &[u8]| [&(bytes.len() as u64).to_le_bytes(), bytes].concat();
+    let texts = |texts: &[&[u8]]| {
+        let all: Vec<u8> = texts.iter().flat_map(|text| raw(text)).collect();
+        let file = File::sound().with_key(key("k", 9, &array(8, texts.len() as u64, &all)));
+        Gguf::parse(file.bytes())
+    };
+    for length in [1, 127, 128, 169, 300, 65_536] {
+        let rest = vec![b'x'; length - 1];
+        let begins = [&[0xa9][..], &rest].concat();
+        let error = texts(&[b"ok", &[0xc3], &begins]).unwrap_err().to_string();
+        assert!(error.contains("k[1]") && error.contains("UTF-8"), "{length}: {error}");
+        let ends = [&rest[..], &[0xc3]].concat();
+        let error = texts(&[&ends, b"\xa9"]).unwrap_err().to_string();
+        assert!(error.contains("k[0]") && error.contains("UTF-8"), "{length}: {error}");
+
+        let sound = ["é".repeat(length), String::new(), "▁of".to_owned()];
+        let gguf = texts(&sound.each_ref().map(|text| text.as_bytes())).unwrap();
+        assert!(gguf.array("k").unwrap().unwrap().texts().eq(sound), "{length}");
+    }
+}
+
 #[test]
 fn a_key_of_another_type_is_an_error_that_says_so() {
     let gguf = Gguf::parse(File::sound().bytes()).unwrap();
