@@ -114,6 +114,9 @@ fn data_folder() -> Result<PathBuf> {
     Ok(PathBuf::from(home).join(".local/share"))
 }
 
+/// The grants that plugins were loaded with, by their names.
+pub(crate) type Grants = Vec<(String, Grant)>;
+
 /// The rooms, put together.
 pub(crate) struct Composed {
     /// Finds and runs answers.
@@ -128,7 +131,7 @@ pub(crate) struct Composed {
     pub(crate) bound: Vec<(String, u64, Grant)>,
     /// The families, each with the grant it was loaded with.
     pub(crate) families: Arc<FamilySet>,
-    pub(crate) granted: Vec<(String, Grant)>,
+    pub(crate) granted: Grants,
 }
 
 /// Puts the rooms together and opens the models that are to be there from the start.
@@ -368,7 +371,7 @@ impl Plugins {
     }
 
     /// The families that are configured, and the grant that each was loaded with.
-    fn families(&self, settings: &Settings) -> Result<(Arc<FamilySet>, Vec<(String, Grant)>)> {
+    fn families(&self, settings: &Settings) -> Result<(Arc<FamilySet>, Grants)> {
         let (mut families, mut granted) = (Vec::new(), Vec::new());
         for name in settings.list("plugins.families") {
             families.push(self.load(&name, Kind::Family, |bytes, pin, grant| {
