@@ -152,8 +152,10 @@ impl Keys {
         let mut ids = Vec::with_capacity(self.keys.len());
         for key in &self.keys {
             let id = key.id()?;
-            if key.name.len() > MAX_NAME_BYTES {
-                return Err(format!("key {id}: expected a name of at most {MAX_NAME_BYTES} bytes"));
+            if key.name.len() > MAX_NAME_BYTES || key.name.chars().any(char::is_control) {
+                return Err(format!(
+                    "key {id}: expected a name of at most {MAX_NAME_BYTES} bytes without control characters"
+                ));
             }
             if ids.contains(&id) {
                 return Err(format!("key of {}: listed twice; a key counts once", key.name));

@@ -57,6 +57,10 @@ impl fmt::Display for Kind {
     }
 }
 
+/// The longest version, and most reports, of a pin: people read it before they sign it.
+const MAX_VERSION_BYTES: usize = 128;
+const MAX_EVIDENCE: usize = 64;
+
 /// Which bytes run under a name. Machine-written (`cargo xtask plugins --pin`), reviewed as a diff.
 ///
 /// Digests are SHA-256, 64 lower-case hexadecimal digits; that of a *pin* is of its file's bytes.
@@ -298,6 +302,16 @@ impl Pin {
             }
         }
         let sound = |text: &String| text.len() <= 512 && !text.chars().any(char::is_control);
+        let version = &self.version;
+        if version.len() > MAX_VERSION_BYTES || version.chars().any(char::is_control) {
+            return Err(format!(
+                "version: expected at most {MAX_VERSION_BYTES} bytes without control characters"
+            ));
+        }
+        let (found, most) = (self.evidence.len(), MAX_EVIDENCE);
+        if found > most {
+            return Err(format!("evidence: expected at most {most} reports, found {found}"));
+        }
         if !self.original.as_ref().is_none_or(sound) {
             return Err(
                 "original: expected at most 512 bytes without control characters".to_owned()

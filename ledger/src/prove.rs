@@ -12,13 +12,13 @@
 use std::{collections::BTreeMap, fmt, path::Path};
 
 use crate::{
-    Kind, LedgerError, Pin, Quarantine,
+    Filed, Kind, LedgerError, Pin, Quarantine,
     contract::World,
     date::Date,
     evidence::{Evidence, Resource, Statement, Verdict},
     guardrail::Rates,
     keys::Keys,
-    log::check_clock,
+    log::{Chain, check_clock},
     look::named,
     revoked::Revoked,
     sha256,
@@ -335,6 +335,28 @@ pub(crate) fn dates(pin: &Pin, now: Date) -> Result<(), Word> {
         Some(end) => Err(("expired", format!("expired at {end}, and it is {now}; renew the pin"))),
         None => Ok(()),
     }
+}
+
+/// Whether a candidate may be tried out beside what serves: the checks of [`prove`] that come before
+/// anything of it runs, and need nothing that trying it out is to find. With `signed` those who have to
+/// sign must have signed it as it lies there.
+///
+/// # Errors
+/// `not-yet-valid`, `expired`, `revoked`, `quarantined`, `signature-threshold`, or a file that cannot be
+/// read.
+pub fn tryable(dir: &Path, candidate: &Filed, signed: bool, now: Date) -> Result<(), LedgerError> {
+    let pin = &candidate.pin;
+    let refused = |(code, reason): Word| LedgerError::refused(code, &candidate.path, reason);
+    dates(pin, now).map_err(refused)?;
+    let (revoked, _) = Revoked::open(dir)?;
+    revoked.allows(pin, &candidate.digest).map_err(|reason| refused(("revoked", reason)))?;
+    let quarantined = Chain::open(dir)?.quarantined();
+    unquarantined(pin, &quarantined).map_err(|reason| refused(("quarantined", reason)))?;
+    if signed {
+        let verified = Keys::open(dir)?.verify(pin, &revoked);
+        verified.map_err(|reason| refused(("signature-threshold", reason)))?;
+    }
+    Ok(())
 }
 
 /// A component in quarantine does not come in force. What is in force serves on: something must answer.

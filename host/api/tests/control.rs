@@ -80,10 +80,6 @@ impl Control for Told {
         self.0.lock().unwrap().push(format!("{by} signs {}", what.name));
         refused(Kind::Conflict)
     }
-    async fn trust(&self, by: &str, what: Trust) -> Result<Trusted, Refused> {
-        self.0.lock().unwrap().push(format!("{by} trusts {}", what.name));
-        Ok(Trusted { threshold: 1, keys: Vec::new() })
-    }
     async fn qualify(&self, by: &str, what: Qualify) -> Result<Qualified, Refused> {
         self.0.lock().unwrap().push(format!("{by} qualifies {what:?}"));
         refused(Kind::Conflict)
@@ -339,8 +335,6 @@ async fn a_candidate_is_pinned_signed_and_qualified_in_the_name_of_the_key() {
     );
     let sign = json!({ "name": "cpu", "public": "p", "signature": "s" });
     assert_eq!(post("/v1/ledger/sign", sign).await.status, 409);
-    let trust = json!({ "name": "ada", "public": "p" });
-    assert_eq!(post("/v1/ledger/trust", trust).await.json(), json!({ "threshold": 1, "keys": [] }));
     let qualify = json!({ "name": "cpu", "model": "m", "rounds": 1000, "tolerance": 0 });
     assert_eq!(post("/v1/ledger/qualify", qualify).await.status, 409);
     for (field, value) in [("rounds", json!(0)), ("rounds", json!(1001)), ("tolerance", json!(1.0))]
@@ -355,7 +349,7 @@ async fn a_candidate_is_pinned_signed_and_qualified_in_the_name_of_the_key() {
         assert!(reply.text().contains(field), "{}", reply.text());
     }
     let told = told.0.lock().unwrap().clone();
-    let begins = ["boss pins", "boss pins", "boss signs cpu", "boss trusts ada", "boss qualifies"];
+    let begins = ["boss pins", "boss pins", "boss signs cpu", "boss qualifies"];
     assert_eq!(told.len(), begins.len(), "{told:?}");
     for (told, begins) in told.iter().zip(begins) {
         assert!(told.starts_with(begins), "{told}");

@@ -162,8 +162,6 @@ async fn what_it_forbids_is_refused_and_what_it_allows_is_read() {
         ),
         ("/v1/ledger/sign", json!({ "name": "x", "public": "p", "signature": "s" }), true),
         ("/v1/ledger/sign", json!({ "name": "x", "public": "p" }), false),
-        ("/v1/ledger/trust", json!({ "name": "x", "public": "p", "threshold": 2 }), true),
-        ("/v1/ledger/trust", json!({ "name": "x", "public": "p", "threshold": "2" }), false),
         ("/v1/ledger/qualify", json!({ "name": "x", "model": "m", "rounds": 4 }), true),
         ("/v1/ledger/qualify", json!({ "name": "x", "model": "m", "rounds": 0 }), false),
         ("/v1/ledger/revoke", json!({ "kind": "digest", "digest": "d", "reason": "r" }), true),

@@ -67,7 +67,6 @@ async fn a_body_is_read_to_the_letter() {
             r#"{"name": "x", "public": "p", "signature": "s", "secret": "k"}"#,
             "unknown field `secret`",
         ),
-        ("/v1/ledger/trust", r#"{"name": "x", "public": "p", "threshold": -1}"#, "invalid value"),
         ("/v1/ledger/qualify", r#"{"name": "x"}"#, "missing field `model`"),
         ("/v1/ledger/qualify", r#"{"name": "x", "model": "m", "key": "f"}"#, "unknown field `key`"),
         ("/v1/ledger/rollback", r#"{"name": "x", "until": 1}"#, "unknown field `until`"),

@@ -107,9 +107,16 @@ impl Core {
         let gguf = Arc::new(Gguf::open(path)?);
         // Side by side, because each is a good part of the time to the first token.
         let (tokenizer, ready) = thread::scope(|scope| {
-            let words = scope.spawn(|| Tokenizer::from_gguf(&gguf));
+            let words = thread::Builder::new()
+                .name("words".to_owned())
+                .spawn_scoped(scope, || Tokenizer::from_gguf(&gguf));
             let ready = Ready::new(&located, &gguf, loading);
-            (words.join().unwrap_or_else(|panic| resume_unwind(panic)), ready)
+            let tokenizer = match words {
+                Ok(words) => words.join().unwrap_or_else(|panic| resume_unwind(panic)),
+                // No thread is to be had: one after the other.
+                Err(_) => Tokenizer::from_gguf(&gguf),
+            };
+            (tokenizer, ready)
         });
         let ready = ready?;
         let tokenizer = tokenizer?;

@@ -139,10 +139,15 @@ pub(crate) struct Composed {
 /// Puts the rooms together and opens the models that are to be there from the start.
 pub(crate) async fn compose(settings: &Settings, places: &Places) -> Result<Composed> {
     warm();
-    compose_of(settings, places, Plugins::open(places)?).await
+    let composed = compose_of(settings, places, Plugins::open(places)?).await?;
+    for model in settings.list("models.preload") {
+        let opened = composed.engine.open(&model).await;
+        opened.map_err(|error| anyhow!("models.preload: {model}: {error}"))?;
+    }
+    Ok(composed)
 }
 
-/// The same of these plugins.
+/// The same of these plugins, and no model is opened yet.
 pub(crate) async fn compose_of(
     settings: &Settings,
     places: &Places,
@@ -165,9 +170,6 @@ pub(crate) async fn compose_of(
     let configured = Configured::new(settings, engine.clone())?;
     let bound = install(&plugins, &router, &configured).await?;
 
-    for model in settings.list("models.preload") {
-        engine.open(&model).await.map_err(|error| anyhow!("models.preload: {model}: {error}"))?;
-    }
     let router = Arc::new(router);
     Ok(Composed { router, engine, plugins, configured, bound, families, granted })
 }

@@ -15,7 +15,7 @@ use gristmill_api::control::{
     view::{
         HostFacts, InQuarantine, LedgerStatus, LogEntry, LogPage, LogQuery, PluginPin, Policy,
         Problem, Promote, Propose, Proposed, Qualified, Qualify, Release, Released, Revoke,
-        Revoked, Rollback, Sign, Swap, Trial, Trust, Trusted, UpstreamEntry, Verified,
+        Revoked, Rollback, Sign, Swap, Trial, UpstreamEntry, Verified,
     },
 };
 use gristmill_kernels::{Pool, isa};
@@ -346,11 +346,6 @@ impl Control for HostControl {
     async fn sign(&self, by: &str, what: Sign) -> Result<Proposed, Refused> {
         let by = by.to_owned();
         self.blocking(move |promoter| candidates::sign(promoter, &by, &what)).await
-    }
-
-    async fn trust(&self, by: &str, what: Trust) -> Result<Trusted, Refused> {
-        let by = by.to_owned();
-        self.blocking(move |promoter| candidates::trust(promoter, &by, what)).await
     }
 
     async fn qualify(&self, by: &str, what: Qualify) -> Result<Qualified, Refused> {

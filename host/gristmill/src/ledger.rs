@@ -34,7 +34,7 @@ use serde_json::{Value, json};
 
 use crate::{
     compose::{Places, runtime, sandbox},
-    propose::{Component, Conditions, propose, pulled, trust},
+    propose::{Component, Conditions, propose, pulled},
     qualify,
     settings::Settings,
 };
@@ -179,7 +179,11 @@ pub(crate) fn ledger(settings: &Settings, places: &Places, command: Command) -> 
             Ok(())
         }
         Command::Trust { name, public, threshold } => {
-            let keys = trust(places, Key { name, public }, threshold, |_| Ok(()))?;
+            let keeper = keeper(places)?;
+            let mut keys = Keys::open(&places.ledger)?;
+            keys.keys.push(Key { name, public });
+            keys.threshold = threshold.unwrap_or(keys.threshold.max(1));
+            keeper.trust(&keys)?;
             println!("{} of {} keys sign a pin", keys.threshold, keys.keys.len());
             Ok(())
         }
@@ -289,7 +293,7 @@ fn sign(places: &Places, name: &str, key: &Path, candidate: Option<&Path>) -> Re
     ensure!(pin.name == name, "{file}: it is a pin for {}, not for {name}", pin.name);
     let Signature { signature, .. } = keys::detached(&pin, &secret).map_err(anyhow::Error::msg)?;
     // What is signed is said where it does not become part of the answer.
-    eprintln!("signs {name} {} {}, sequence {}", pin.version, pin.digest(), pin.sequence);
+    eprint!("signs:\n{}", pin.to_toml().map_err(anyhow::Error::msg)?);
     let public = Key::of("", &secret).public;
     println!("{}", json!({ "name": name, "public": public, "signature": signature }));
     Ok(())

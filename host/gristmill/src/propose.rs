@@ -1,6 +1,5 @@
 //! A candidate is made: a component is fetched, kept beside the others, and pinned to be qualified, signed
-//! and promoted; and a signer's key is let count. The command line and the control plane do it with the
-//! same code.
+//! and promoted. The command line and the control plane do it with the same code.
 
 use std::{
     env, fs,
@@ -8,10 +7,7 @@ use std::{
 };
 
 use gristmill_ledger::{
-    Date, Draft, LedgerError, Pin, contract, grant_digest,
-    keys::{Key, Keys},
-    oci::Oci,
-    sha256,
+    Date, Draft, LedgerError, Pin, contract, grant_digest, oci::Oci, sha256,
     source::MAX_COMPONENT_BYTES,
 };
 
@@ -109,24 +105,4 @@ fn keep(place: &Path, bytes: &[u8]) -> Result<(), LedgerError> {
         let _ = fs::remove_file(&beside);
         LedgerError::Write { path: place.to_owned(), source }
     })
-}
-
-/// Lets a key count, and says how many must sign a pin: as many as before and one at least, unless told
-/// otherwise. `allows` is asked of the keys there were, while nobody else can change them.
-///
-/// # Errors
-/// `invalid-keys`, what `allows` refuses, or what cannot be read or written.
-pub(crate) fn trust(
-    places: &Places,
-    key: Key,
-    threshold: Option<u32>,
-    allows: impl FnOnce(&Keys) -> Result<(), LedgerError>,
-) -> Result<Keys, LedgerError> {
-    let keeper = keeper(places)?;
-    let mut keys = Keys::open(&places.ledger)?;
-    allows(&keys)?;
-    keys.keys.push(key);
-    keys.threshold = threshold.unwrap_or(keys.threshold.max(1));
-    keeper.trust(&keys)?;
-    Ok(keys)
 }

@@ -23,6 +23,7 @@ use gristmill_ledger::{
     guardrail::{Guardrail, Measured, Rates},
     is_kept,
     performance::{Record, ResultClass},
+    prove::tryable,
 };
 use gristmill_router::Router;
 
@@ -123,13 +124,18 @@ pub(crate) fn compared(
         path: ledger.candidate(name),
         reason: "no candidate: pin it first".to_owned(),
     })?;
-    let mut pin = filed.pin;
+    let mut pin = filed.pin.clone();
     ensure!(
         pin.kind == Kind::Backend,
         "{name} is a {}: back-ends are qualified, and with them what they serve",
         pin.kind
     );
     let before = ledger.in_force(name)?.map(|filed| filed.pin);
+    if is_kept(&places.ledger) {
+        // Whoever may write to this folder decides what runs here; an operator's key alone does not.
+        let signed = promoter.is_some();
+        tryable(&places.ledger, &filed, signed, Date::now())?;
+    }
     drop((ledger, turn));
 
     let found = runtime()?.block_on(async {

@@ -144,6 +144,8 @@ fn follow(promoter: &Promoter, by: &str) -> bool {
         let backends = promoter.backends(&name);
         let runs = backends.iter().all(|backend| promoter.runs(backend, &digest))
             && (pin.kind != Kind::Family || promoter.asks(&name, &digest));
+        // It is over with one that was left once it runs, or another pin is in force.
+        promoter.left().retain(|of, it| *of != name || it.pin == file && !runs);
         let grant = grants.as_ref().and_then(|grants| grants.grant(&name, pin.kind).ok());
         let granted = grant.is_none_or(|grant| {
             backends.iter().all(|backend| promoter.runs_with(backend, &digest, grant))

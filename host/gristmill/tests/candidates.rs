@@ -1,5 +1,4 @@
-//! From a component's bytes to what runs, over HTTP alone: pinned, signed where the key is, qualified,
-//! promoted. And who may decide who signs.
+//! From a component's bytes to what runs, over HTTP: pinned, signed where the key is, qualified, promoted.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -14,7 +13,7 @@ use std::{fs, io::Write as _, net::TcpStream};
 
 use gristmill_api::control::view::Base64;
 use gristmill_fakes::{Fake, Step};
-use gristmill_ledger::{Keeper, Pin, sha256};
+use gristmill_ledger::{Keeper, Pin, keys::Key, sha256};
 use gristmill_testing::guests;
 use serde_json::{Value, json};
 use support::{Home, Serving, exchange};
@@ -103,6 +102,17 @@ fn name() -> Value {
     json!({ "name": "liar" })
 }
 
+/// Also where nobody has to sign.
+#[test]
+fn what_was_taken_out_of_trust_is_not_tried_out() {
+    let host = Host::new();
+    host.pin(&same());
+    host.home.says(&["ledger", "revoke", "--digest", &sha256(&same()), "--reason", "leaks"]);
+    let body = json!({ "name": "liar", "model": "honest", "rounds": 4 });
+    assert!(host.refuses("qualify", &body, 409, "revoked").contains("leaks"));
+    host.home.refuses(&["ledger", "qualify", "liar", "--model", "honest"], "leaks");
+}
+
 #[test]
 fn a_component_is_pinned_signed_elsewhere_qualified_and_promoted() {
     let host = Host::new();
@@ -111,16 +121,9 @@ fn a_component_is_pinned_signed_elsewhere_qualified_and_promoted() {
     // The signer's machine has neither ledger nor components.
     let away = Home::empty();
     let public = away.says(&["ledger", "keygen", "ada.key"]);
-    let ada = json!({ "name": "ada", "public": public });
-    host.refuses("trust", &json!({ "name": "ada", "public": "07" }), 409, "invalid-keys");
-    let trusted = host.does("trust", &ada);
-    let id = trusted["keys"][0]["key"].as_str().unwrap().to_owned();
-    assert_eq!(trusted, json!({ "threshold": 1, "keys": [{ "key": id, "name": "ada" }] }));
-    // From now on an operator's key does not decide who signs.
-    let stranger = away.says(&["ledger", "keygen", "eve.key"]);
-    let eve = json!({ "name": "eve", "public": stranger, "threshold": 0 });
-    let why = host.refuses("trust", &eve, 409, "signers-decide");
-    assert!(why.contains("keys.toml") && why.contains("gristmill ledger trust"), "{why}");
+    let id = Key { name: "ada".to_owned(), public: public.clone() }.id().unwrap();
+    host.home.says(&["ledger", "trust", "ada", &public]);
+    away.says(&["ledger", "keygen", "eve.key"]);
 
     let candidate = "/v1/ledger/candidate?name=liar";
     assert_eq!(host.get(candidate).0, 404);
@@ -140,6 +143,9 @@ fn a_component_is_pinned_signed_elsewhere_qualified_and_promoted() {
     assert!(pinned["wanting"].as_str().unwrap().contains("found 0"), "{pinned}");
     assert_eq!(host.runs(), (old.clone(), 1), "nothing runs of it");
     host.refuses("promote", &name(), 409, "signature-threshold");
+    // Nor does an operator's key alone have it tried out.
+    let qualify = json!({ "name": "liar", "model": "honest", "rounds": 4 });
+    host.refuses("qualify", &qualify, 409, "signature-threshold");
 
     let signature = |key: &str| -> Value {
         fs::write(away.path("liar.json"), host.get(candidate).1).unwrap();

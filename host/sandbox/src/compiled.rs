@@ -41,6 +41,7 @@ impl Compiled {
     /// When the folder cannot be made, or the key is not this user's alone.
     pub(crate) fn open(folder: &Path) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
+        own(folder)?;
         let path = folder.join("key");
         let key = match read_key(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -170,8 +171,25 @@ fn mapped(engine: &Engine, path: &Path) -> wasmtime::Result<Component> {
     // SAFETY: the file carries a keyed digest over what `Engine::precompile_component` returned, which only
     // a host with this user's key can have made; the digest after the code is part of no section. Under this
     // name there is never another file than such a host's, put there whole by renaming, and no host writes
-    // to it afterwards: who else can is this user, who may change this process too.
+    // to it afterwards: the folder is this user's alone to write to (`own`), who may change this process too.
     unsafe { Component::deserialize_file(engine, path) }
+}
+
+/// Makes sure that nobody else can put a file into the folder, between a look at it and its use.
+fn own(folder: &Path) -> io::Result<()> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::{MetadataExt, PermissionsExt};
+        let metadata = fs::metadata(folder)?;
+        if metadata.uid() != rustix::process::geteuid().as_raw() {
+            let what = format!("{} is another user's folder", folder.display());
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+        }
+        if metadata.mode() & 0o022 != 0 {
+            fs::set_permissions(folder, fs::Permissions::from_mode(0o700))?;
+        }
+    }
+    Ok(())
 }
 
 fn read_key(path: &Path) -> io::Result<[u8; 32]> {
@@ -299,6 +317,19 @@ mod tests {
         fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
         fs::write(&key, "short").unwrap();
         assert!(Compiled::open(folder.path()).unwrap_err().to_string().contains("32 bytes"));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_folder_that_others_can_write_to_becomes_the_users_own() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let mode = || fs::metadata(folder.path()).unwrap().permissions().mode() & 0o777;
+        for (before, after) in [(0o777, 0o700), (0o775, 0o700), (0o755, 0o755), (0o700, 0o700)] {
+            fs::set_permissions(folder.path(), fs::Permissions::from_mode(before)).unwrap();
+            Compiled::open(folder.path()).unwrap();
+            assert_eq!(mode(), after, "{before:o}");
+        }
     }
 
     #[test]

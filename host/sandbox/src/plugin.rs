@@ -79,6 +79,7 @@ impl Plugin {
             started: Instant::now(),
             plugin: Arc::clone(self),
             probed,
+            told: None,
         };
         let mut store = Store::new(&self.engine, guest);
         store.limiter(|guest| &mut guest.limiter);
@@ -172,6 +173,8 @@ pub(crate) struct Guest {
     pub(crate) plugin: Arc<Plugin>,
     /// The back-end under test, for a probe.
     pub(crate) probed: Option<Arc<dyn Backend>>,
+    /// The last fault of another plugin that it was told of: it may pass that on.
+    pub(crate) told: Option<Error>,
 }
 
 impl WasiView for Guest {

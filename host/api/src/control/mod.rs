@@ -21,8 +21,8 @@ use gristmill_core::{Code, Error};
 use crate::error::Failure;
 use view::{
     HostFacts, LedgerStatus, LogPage, LogQuery, PluginPin, Policy, Problem, Promote, Propose,
-    Proposed, Qualified, Qualify, Release, Released, Revoke, Revoked, Rollback, Sign, Swap, Trust,
-    Trusted, UpstreamEntry, Verified,
+    Proposed, Qualified, Qualify, Release, Released, Revoke, Revoked, Rollback, Sign, Swap,
+    UpstreamEntry, Verified,
 };
 
 pub use routes::routes;
@@ -140,12 +140,6 @@ pub trait Control: Send + Sync {
     /// There is none, or the signature is not of it.
     async fn sign(&self, by: &str, what: Sign) -> Result<Proposed, Refused>;
 
-    /// Lets a key count where nobody has to sign yet.
-    ///
-    /// # Errors
-    /// Somebody has to, or it is no key.
-    async fn trust(&self, by: &str, what: Trust) -> Result<Trusted, Refused>;
-
     /// Holds a candidate against what is in force. It ends even if nobody waits for it any more.
     ///
     /// # Errors
@@ -228,10 +222,6 @@ impl Control for NoControl {
     }
 
     async fn sign(&self, _: &str, _: Sign) -> Result<Proposed, Refused> {
-        no_ledger()
-    }
-
-    async fn trust(&self, _: &str, _: Trust) -> Result<Trusted, Refused> {
         no_ledger()
     }
 

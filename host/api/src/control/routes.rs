@@ -26,7 +26,7 @@ use super::{
         LoadedModel, LogPage, LogQuery, ModelClaims, ModelsFrom, Nothing, OfName, OneModel,
         PluginView, Plugins, Policies, Promote, Propose, Proposed, Qualified, Qualify, Release,
         Released, Revoke, Revoked, Rollback, Route, RouteQuestion, Runtime, Server, Sign, Swap,
-        Trust, Trusted, Unreachable, Upstreams, Verified, Verify,
+        Unreachable, Upstreams, Verified, Verify,
     },
 };
 use crate::{
@@ -59,7 +59,6 @@ pub fn routes() -> Vec<Endpoint> {
         read("/v1/ledger/candidate", "A candidate, and what a signature of it covers", candidate),
         post("/v1/ledger/pin", "Proposes a component for a name", pin),
         post("/v1/ledger/sign", "Puts a signature into a candidate", sign),
-        post("/v1/ledger/trust", "Lets a signer's key count, where nobody has to sign yet", trust),
         post("/v1/ledger/qualify", "Holds a candidate against what is in force", qualify),
         post("/v1/ledger/promote", "Makes what is pinned what runs", promote),
         post("/v1/ledger/rollback", "Goes back to what ran before", rollback),
@@ -297,10 +296,6 @@ async fn pin(state: AppState, account: Arc<Account>, what: Propose) -> Answer<Pr
 
 async fn sign(state: AppState, account: Arc<Account>, what: Sign) -> Answer<Proposed> {
     Ok(state.control.sign(&by(&account)?, what).await?)
-}
-
-async fn trust(state: AppState, account: Arc<Account>, what: Trust) -> Answer<Trusted> {
-    Ok(state.control.trust(&by(&account)?, what).await?)
 }
 
 async fn qualify(state: AppState, account: Arc<Account>, what: Qualify) -> Answer<Qualified> {

@@ -100,7 +100,13 @@ pub(super) async fn compile(
     tools: bool,
     thoughts: Thoughts,
 ) -> Result<Option<(Arc<Words>, Arc<Compiled>)>> {
-    let permit = PERMITS.acquire().await.map_err(|_| Error::internal("no compiler"))?;
+    let permit = match tokio::time::timeout(PATIENCE, PERMITS.acquire()).await {
+        Ok(permit) => permit.map_err(|_| Error::internal("no compiler"))?,
+        Err(_) => {
+            let message = "other grammars are being compiled; try again shortly";
+            return Err(Error::new(Code::Busy, message).retry_after(1000));
+        }
+    };
     let (core, request) = (Arc::clone(core), request.clone());
     let (reply, answer) = oneshot::channel();
     std::thread::Builder::new()

@@ -1,7 +1,7 @@
-//! The verbs of the control plane on candidates: pin, sign, qualify, and whose signatures count.
+//! The verbs of the control plane on candidates: pin, sign, qualify.
 //!
-//! A secret key has no place here: signatures are made where the key is, and its public half is let count
-//! only as long as nobody has to sign. From then on, who signs is not decided by who has an operator's key.
+//! A secret key has no place here: signatures are made where the key is. Nor has a word on whose signatures
+//! count: who signs is not decided by who has an operator's key.
 
 use std::sync::{
     Arc,
@@ -10,13 +10,9 @@ use std::sync::{
 
 use gristmill_api::control::{
     Kind, Refused,
-    view::{Base64, Origin, Propose, Proposed, Qualified, Qualify, Sign, Signer, Trust, Trusted},
+    view::{Base64, Origin, Propose, Proposed, Qualified, Qualify, Sign, Signer},
 };
-use gristmill_ledger::{
-    self as ledger, Date, LedgerError, Pin,
-    keys::{KEYS, Key, Keys},
-    revoked::Revoked,
-};
+use gristmill_ledger::{self as ledger, Date, LedgerError, Pin, keys::Keys, revoked::Revoked};
 use tokio::sync::oneshot;
 
 use super::refused;
@@ -101,30 +97,6 @@ pub(super) fn sign(promoter: &Promoter, by: &str, what: &Sign) -> Result<Propose
     let pin = keeper.attach(name, public, signature).map_err(|error| refused(&error))?;
     tracing::info!(by, plugin = name, digest = pin.digest(), "a candidate is signed");
     candidate(places, name)
-}
-
-pub(super) fn trust(promoter: &Promoter, by: &str, what: Trust) -> Result<Trusted, Refused> {
-    let Trust { name, public, threshold } = what;
-    let places = &promoter.places;
-    let nobody_signs = |keys: &Keys| match keys.threshold {
-        0 => Ok(()),
-        threshold => Err(LedgerError::Refused {
-            code: "signers-decide",
-            path: places.ledger.join(KEYS),
-            reason: format!(
-                "{threshold} of {} keys sign a pin, and an operator's key must not replace them; use `gristmill ledger trust` on the host, or a reviewed commit",
-                keys.keys.len()
-            ),
-        }),
-    };
-    let _turn = promoter.turn();
-    let key = Key { name: name.clone(), public };
-    let keys = propose::trust(places, key, threshold, nobody_signs);
-    let keys = keys.map_err(|error| refused(&error))?;
-    tracing::info!(by, key = name, threshold = keys.threshold, "a signer's key counts");
-    let ids = keys.keys.iter().filter_map(|key| key.id().ok());
-    let signers = ids.map(|id| signer(&keys, id)).collect();
-    Ok(Trusted { threshold: keys.threshold, keys: signers })
 }
 
 /// One qualification at a time: two would measure each other.

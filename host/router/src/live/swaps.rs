@@ -237,7 +237,9 @@ impl Backends {
     /// there before takes over wherever it serves. Without a predecessor it serves on: each fault
     /// ends its own request only, and something must answer.
     pub(crate) fn fault(&self, digest: &str, error: &Error) {
-        if error.code != Code::PluginFault {
+        // A back-end may pass on the fault of a family, whose own it stays.
+        let another = |of: &str| of != digest;
+        if error.code != Code::PluginFault || error.detail("digest").is_some_and(another) {
             return;
         }
         let _writer = self.writer();

@@ -140,28 +140,6 @@ pub struct Sign {
     pub signature: String,
 }
 
-/// Let a key count. Only where nobody has to sign yet.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Trust {
-    /// Whose key it is, for people.
-    pub name: String,
-    /// The public half: 64 hexadecimal digits.
-    pub public: String,
-    /// How many different keys a pin needs; absent: 1.
-    #[serde(default)]
-    pub threshold: Option<u32>,
-}
-
-/// Whose signatures count now.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Trusted {
-    /// How many different keys a pin needs.
-    pub threshold: u32,
-    /// The keys.
-    pub keys: Vec<Signer>,
-}
-
 /// Hold a candidate against what is in force, on this machine. It takes minutes.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

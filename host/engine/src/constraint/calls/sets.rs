@@ -1,6 +1,6 @@
 //! What a schema says of strings, as a set of texts: for values that are written without quotes.
 
-use std::collections::BTreeSet;
+use std::{cell::Cell, collections::BTreeSet};
 
 use serde_json::{Map, Value};
 
@@ -8,6 +8,37 @@ use super::lark::{ANY, spelled};
 
 /// Schemas inside each other, references followed.
 const NESTED: usize = 64;
+/// Schemas that are looked at to answer one question: references make more ways through a document than
+/// it has parts, and circles without end.
+const LOOKS: usize = 4096;
+
+/// A way into a schema.
+#[derive(Clone, Copy)]
+struct Walk<'a> {
+    definitions: &'a Map<String, Value>,
+    depth: usize,
+    /// Schemas that may still be looked at, on all ways together.
+    left: &'a Cell<usize>,
+}
+
+impl<'a> Walk<'a> {
+    /// Answers a question about a schema.
+    fn begin<T>(definitions: &Map<String, Value>, question: impl FnOnce(Walk<'_>) -> T) -> T {
+        question(Walk { definitions, depth: NESTED, left: &Cell::new(LOOKS) })
+    }
+
+    /// One schema further; none where that is too far.
+    fn deeper(self) -> Option<Self> {
+        let (depth, left) = (self.depth.checked_sub(1)?, self.left.get().checked_sub(1)?);
+        self.left.set(left);
+        Some(Self { depth, ..self })
+    }
+
+    /// What a reference refers to.
+    fn target(self, reference: &Value) -> Option<&'a Value> {
+        self.definitions.get(reference.as_str()?.strip_prefix("#/$defs/")?)
+    }
+}
 
 /// A set of texts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,15 +120,11 @@ pub(super) fn strings(
     schema: &Value,
     definitions: &Map<String, Value>,
 ) -> Result<Set, &'static str> {
-    within(schema, definitions, NESTED)
+    Walk::begin(definitions, |walk| within(schema, walk))
 }
 
-fn within(
-    schema: &Value,
-    definitions: &Map<String, Value>,
-    depth: usize,
-) -> Result<Set, &'static str> {
-    let Some(depth) = depth.checked_sub(1) else { return Err("$ref") };
+fn within(schema: &Value, walk: Walk<'_>) -> Result<Set, &'static str> {
+    let Some(walk) = walk.deeper() else { return Err("$ref") };
     let object = match schema {
         Value::Object(object) => object,
         Value::Bool(false) => return Ok(Set::None),
@@ -108,7 +135,7 @@ fn within(
     }
     let several = |key: &str| -> Result<Vec<Set>, &'static str> {
         let all = object.get(key).and_then(Value::as_array).into_iter().flatten();
-        all.map(|schema| within(schema, definitions, depth)).collect()
+        all.map(|schema| within(schema, walk)).collect()
     };
     let mut set = Set::All;
     if let Some(value) = object.get("const") {
@@ -129,11 +156,8 @@ fn within(
     if let Some(pattern) = object.get("pattern").and_then(Value::as_str) {
         set = set.and(Set::Some(format!("/{}/", found(pattern).ok_or("pattern")?)));
     }
-    if object.contains_key("$ref") {
-        let name = object.get("$ref").and_then(Value::as_str).unwrap_or_default();
-        let name = name.strip_prefix("#/$defs/").unwrap_or_default();
-        let target = definitions.get(name).ok_or("$ref")?;
-        set = set.and(within(target, definitions, depth)?);
+    if let Some(reference) = object.get("$ref") {
+        set = set.and(within(walk.target(reference).ok_or("$ref")?, walk)?);
     }
     set = several("allOf")?.into_iter().fold(set, Set::and);
     if object.contains_key("anyOf") {
@@ -154,54 +178,48 @@ fn within(
 
 /// Whether null satisfies a rewritten schema.
 pub(super) fn null(schema: &Value, definitions: &Map<String, Value>) -> bool {
-    nullable(schema, definitions, NESTED)
+    Walk::begin(definitions, |walk| nullable(schema, walk))
 }
 
-fn nullable(schema: &Value, definitions: &Map<String, Value>, depth: usize) -> bool {
-    let Some(depth) = depth.checked_sub(1) else { return false };
+fn nullable(schema: &Value, walk: Walk<'_>) -> bool {
+    let Some(walk) = walk.deeper() else { return false };
     let object = match schema {
         Value::Object(object) => object,
         other => return *other == Value::Bool(true),
     };
     let all = |key: &str| object.get(key).and_then(Value::as_array);
-    let each = |schemas: &Vec<Value>| {
-        schemas.iter().filter(|schema| nullable(schema, definitions, depth)).count()
-    };
-    let target = object.get("$ref").and_then(Value::as_str).map(|name| {
-        definitions.get(name.strip_prefix("#/$defs/").unwrap_or_default()).unwrap_or(&Value::Null)
-    });
+    let each =
+        |schemas: &Vec<Value>| schemas.iter().filter(|schema| nullable(schema, walk)).count();
+    let target = |reference| walk.target(reference).is_some_and(|target| nullable(target, walk));
     allows(object.get("type"), "null")
         && object.get("const").is_none_or(Value::is_null)
         && all("enum").is_none_or(|values| values.iter().any(Value::is_null))
         && all("allOf").is_none_or(|schemas| each(schemas) == schemas.len())
         && all("anyOf").is_none_or(|schemas| each(schemas) > 0)
         && all("oneOf").is_none_or(|schemas| each(schemas) == 1)
-        && target.is_none_or(|target| nullable(target, definitions, depth))
+        && object.get("$ref").is_none_or(target)
 }
 
 /// Whether a rewritten schema itself says that values have one of these types.
 pub(super) fn typed(schema: &Value, definitions: &Map<String, Value>, names: &[&str]) -> bool {
-    says(schema, definitions, names, NESTED)
+    Walk::begin(definitions, |walk| says(schema, names, walk))
 }
 
-fn says(schema: &Value, definitions: &Map<String, Value>, names: &[&str], depth: usize) -> bool {
-    let (Some(depth), Value::Object(object)) = (depth.checked_sub(1), schema) else {
-        return false;
-    };
+fn says(schema: &Value, names: &[&str], walk: Walk<'_>) -> bool {
+    let (Some(walk), Value::Object(object)) = (walk.deeper(), schema) else { return false };
     let named = |kind: &Value| {
         let name = kind.as_str().unwrap_or_default();
         names.contains(&name) || (name == "integer" && names.contains(&"number"))
     };
-    let each = |schema: &Value| says(schema, definitions, names, depth);
+    let each = |schema: &Value| says(schema, names, walk);
     let all = |key: &str| object.get(key).and_then(Value::as_array).filter(|all| !all.is_empty());
     match object.get("type") {
         Some(Value::Array(kinds)) => return kinds.iter().all(named),
         Some(kind) => return named(kind),
         None => {}
     }
-    if let Some(name) = object.get("$ref").and_then(Value::as_str) {
-        let target = definitions.get(name.strip_prefix("#/$defs/").unwrap_or_default());
-        return target.is_some_and(each);
+    if let Some(reference) = object.get("$ref") {
+        return walk.target(reference).is_some_and(each);
     }
     ["anyOf", "oneOf"].iter().any(|key| all(key).is_some_and(|all| all.iter().all(each)))
         || all("allOf").is_some_and(|all| all.iter().any(each))
@@ -209,16 +227,16 @@ fn says(schema: &Value, definitions: &Map<String, Value>, names: &[&str], depth:
 
 /// Whether a rewritten schema may let a value of this type be.
 pub(super) fn may(schema: &Value, definitions: &Map<String, Value>, name: &str) -> bool {
-    possible(schema, definitions, name, NESTED)
+    Walk::begin(definitions, |walk| possible(schema, name, walk))
 }
 
-fn possible(schema: &Value, definitions: &Map<String, Value>, name: &str, depth: usize) -> bool {
-    let Some(depth) = depth.checked_sub(1) else { return false };
+fn possible(schema: &Value, name: &str, walk: Walk<'_>) -> bool {
+    let Some(walk) = walk.deeper() else { return false };
     let object = match schema {
         Value::Object(object) => object,
         other => return *other == Value::Bool(true),
     };
-    let each = |schema: &Value| possible(schema, definitions, name, depth);
+    let each = |schema: &Value| possible(schema, name, walk);
     let all = |key: &str| object.get(key).and_then(Value::as_array);
     let listed = |value: &Value| match name {
         "null" => value.is_null(),
@@ -229,16 +247,13 @@ fn possible(schema: &Value, definitions: &Map<String, Value>, name: &str, depth:
         _ => value.is_number(),
     };
     let kind = object.get("type");
-    let target = object.get("$ref").and_then(Value::as_str).map(|name| {
-        definitions.get(name.strip_prefix("#/$defs/").unwrap_or_default()).unwrap_or(&Value::Null)
-    });
     (allows(kind, name) || (name == "integer" && allows(kind, "number")))
         && object.get("const").is_none_or(listed)
         && all("enum").is_none_or(|values| values.iter().any(listed))
         && all("allOf").is_none_or(|schemas| schemas.iter().all(each))
         && all("anyOf").is_none_or(|schemas| schemas.iter().any(each))
         && all("oneOf").is_none_or(|schemas| schemas.iter().any(each))
-        && target.is_none_or(each)
+        && object.get("$ref").is_none_or(|it| walk.target(it).is_some_and(each))
 }
 
 /// Whether `type` lets a value be of this type.
@@ -351,5 +366,30 @@ mod tests {
         let circle = circle.as_object().unwrap();
         assert_eq!(strings(&json!({ "$ref": "#/$defs/a" }), circle), Err("$ref"));
         assert!(!null(&json!({ "$ref": "#/$defs/a" }), circle));
+    }
+
+    /// Eight ways at every step, in a circle or forty steps long: an answer all the same, and at once.
+    #[test]
+    fn a_question_ends_however_many_ways_there_are() {
+        let all = |key: &str, to: &str| {
+            let one = json!({ "$ref": format!("#/$defs/{to}") });
+            json!({ key: vec![one; 8] })
+        };
+        for key in ["anyOf", "oneOf", "allOf"] {
+            let mut circle = all(key, "0");
+            circle["type"] = json!(["string", "null", "array"]);
+            let circle = Map::from_iter([("0".to_owned(), circle)]);
+            let long = (0..40).map(|n| (n.to_string(), all(key, &(n + 1).to_string())));
+            let long: Map<String, Value> =
+                long.chain([("40".to_owned(), json!({ "type": "integer" }))]).collect();
+            for definitions in [&circle, &long] {
+                let schema = json!({ "$ref": "#/$defs/0" });
+                assert!(!null(&schema, definitions));
+                assert!(!may(&schema, definitions, "array"));
+                typed(&schema, definitions, &["integer"]);
+                let strings = strings(&schema, definitions);
+                assert!(matches!(strings, Err("$ref") | Ok(Set::None)), "{key}: {strings:?}");
+            }
+        }
     }
 }

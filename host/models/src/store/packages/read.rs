@@ -71,7 +71,7 @@ impl Package {
             )));
         }
         let bytes = match look {
-            Look::Mapped => Bytes::Mapped(&map),
+            Look::Mapped => Bytes::Mapped(&map, file),
             Look::Read => Bytes::Read(file),
         };
         let damaged = damaged(bytes, end, &index.chunks);
@@ -178,7 +178,7 @@ fn damaged(bytes: Bytes<'_>, end: u64, known: &[String]) -> io::Result<Option<us
 /// Where they are looked at.
 #[derive(Clone, Copy)]
 enum Bytes<'a> {
-    Mapped(&'a [u8]),
+    Mapped(&'a Mmap, &'a File),
     Read(&'a File),
 }
 
@@ -189,11 +189,23 @@ impl<'a> Bytes<'a> {
         'a: 'b,
     {
         match self {
-            Bytes::Mapped(bytes) => {
+            #[cfg(target_os = "linux")]
+            Bytes::Mapped(map, file) => {
                 let start = usize::try_from(from).unwrap_or(usize::MAX);
-                let found = bytes.get(start..).and_then(|rest| rest.get(..length));
-                found.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+                let found = map.get(start..).and_then(|rest| rest.get(..length));
+                let found = found.ok_or(io::ErrorKind::UnexpectedEof)?;
+                // What a disk cannot read is an error here, where touching it would end the process.
+                match map.advise_range(Advice::PopulateRead, start, length) {
+                    Ok(()) => Ok(found),
+                    // Linux before 5.14.
+                    Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                        Bytes::Read(file).chunk(from, length, buffer)
+                    }
+                    Err(error) => Err(error),
+                }
             }
+            #[cfg(not(target_os = "linux"))]
+            Bytes::Mapped(_, file) => Bytes::Read(file).chunk(from, length, buffer),
             Bytes::Read(file) => {
                 buffer.resize(length, 0);
                 read_at(file, buffer, from)?;

@@ -48,13 +48,15 @@ struct Live {
     guest: bindings::Backend,
 }
 
-/// Asks one question of a fresh instance and lets it go. The answer is a domain error or a value.
+/// Asks one question of a fresh instance and lets it go. The answer is a domain error or a value;
+/// with it comes what the guest was told of another plugin's fault.
 macro_rules! ask {
     ($self:ident, |$serving:ident, $store:ident| $call:expr) => {{
         let mut live = $self.start($self.plugin.grant.limits.call()).await?;
         let $serving = live.guest.gristmill_contract_serving();
         let $store = &mut live.cell.store;
-        live.cell.gate.run($call).await?
+        let answer = live.cell.gate.run($call).await?;
+        (answer, live.cell.store.data_mut().told.take())
     }};
 }
 
@@ -66,10 +68,13 @@ impl Serving {
     }
 
     /// A guest's answer as the host's.
-    fn answer<A: To<B>, B>(&self, answer: std::result::Result<A, wit::Error>) -> Result<B> {
+    fn answer<A: To<B>, B>(
+        &self,
+        (answer, told): (std::result::Result<A, wit::Error>, Option<Error>),
+    ) -> Result<B> {
         match answer {
             Ok(value) => Ok(value.to()),
-            Err(error) => Err(refusal(&self.plugin, error)),
+            Err(error) => Err(refusal(&self.plugin, error, told)),
         }
     }
 
@@ -78,9 +83,10 @@ impl Serving {
     }
 }
 
-/// A guest's error as the host's.
-fn refusal(plugin: &Plugin, error: wit::Error) -> Error {
-    guest_error(error).unwrap_or_else(|fault| plugin.fault(&fault))
+/// A guest's error as the host's. Where it passes on that another plugin was at fault, what the host
+/// told it stands, and not what became of that in the guest.
+fn refusal(plugin: &Plugin, error: wit::Error, told: Option<Error>) -> Error {
+    guest_error(error).unwrap_or_else(|fault| told.unwrap_or_else(|| plugin.fault(&fault)))
 }
 
 #[async_trait]
@@ -90,7 +96,8 @@ impl Backend for Serving {
     }
 
     async fn describe(&self) -> Result<Descriptor> {
-        Ok(ask!(self, |serving, store| serving.call_describe(store)).to())
+        let (descriptor, _) = ask!(self, |serving, store| serving.call_describe(store));
+        Ok(descriptor.to())
     }
 
     async fn models(&self) -> Result<Vec<ModelInfo>> {
@@ -104,7 +111,8 @@ impl Backend for Serving {
         let serving = live.guest.gristmill_contract_serving();
         let started =
             live.cell.gate.run(serving.call_generate(&mut live.cell.store, &request)).await?;
-        let generation = started.map_err(|error| refusal(&self.plugin, error))?;
+        let told = live.cell.store.data_mut().told.take();
+        let generation = started.map_err(|error| refusal(&self.plugin, error, told))?;
         Ok(Box::new(Running {
             plugin: Arc::clone(&self.plugin),
             order: Order::new(self.plugin.grant.limits.answer_events),
@@ -185,6 +193,8 @@ impl Generation for Running {
                 "the answer has failed or was cancelled before",
             ));
         };
+        // What it was told in an earlier call is no answer to this one.
+        live.cell.store.data_mut().told = None;
         let resource = live.guest.gristmill_contract_serving().generation();
         let call = resource.call_next(&mut live.cell.store, generation, max);
         let events = match live.cell.gate.run(call).await? {
@@ -192,7 +202,10 @@ impl Generation for Running {
             Ok(None) => {
                 return Err(self.plugin.fault(&Fault::Contract("the answer ends without finish")));
             }
-            Err(error) => return Err(refusal(&self.plugin, error)),
+            Err(error) => {
+                let told = live.cell.store.data_mut().told.take();
+                return Err(refusal(&self.plugin, error, told));
+            }
         };
         let events: Vec<Event> = events.to();
         self.order.check(&events, max).map_err(|fault| self.plugin.fault(&fault))?;

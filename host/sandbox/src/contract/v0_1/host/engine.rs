@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use gristmill_core::Error;
+use gristmill_core::{Code, Error};
 use gristmill_engine::runtime;
 use wasmtime::{Result, component::Resource};
 
@@ -33,7 +33,13 @@ impl Guest {
     ) -> Answer<Resource<T>> {
         match result {
             Ok(value) => Ok(Ok(self.table.push(wrap(value))?)),
-            Err(error) => refuse(error),
+            Err(error) => {
+                // A family's, which resolved the model.
+                if error.code == Code::PluginFault {
+                    self.told = Some(error.clone());
+                }
+                refuse(error)
+            }
         }
     }
 }
