@@ -260,8 +260,8 @@ pub fn prove(
 
     // In force by the clock, not revoked, not an older one.
     check_clock(held.log, held.now, held.last)?;
-    dates(&pin, held.now).map_err(|(code, reason)| refused(code, reason))?;
-    held.revoked.allows(&pin, &digest).map_err(|reason| refused("revoked", reason))?;
+    stands(&pin, &digest, held.revoked, held.now)
+        .map_err(|(code, reason)| refused(code, reason))?;
     if purpose != Purpose::Serve {
         unquarantined(&pin, held.quarantined).map_err(|reason| refused("quarantined", reason))?;
     }
@@ -327,6 +327,12 @@ pub fn prove(
 /// A documented word, and what was expected and found.
 pub type Word = (&'static str, String);
 
+/// Within its dates and not revoked; `digest` is that of its text.
+pub(crate) fn stands(pin: &Pin, digest: &str, revoked: &Revoked, now: Date) -> Result<(), Word> {
+    dates(pin, now)?;
+    revoked.allows(pin, digest).map_err(|reason| ("revoked", reason))
+}
+
 pub(crate) fn dates(pin: &Pin, now: Date) -> Result<(), Word> {
     if let Some(from) = pin.not_before.filter(|from| *from > now) {
         return Err(("not-yet-valid", format!("in force from {from} on, and it is {now}")));
@@ -347,9 +353,8 @@ pub(crate) fn dates(pin: &Pin, now: Date) -> Result<(), Word> {
 pub fn tryable(dir: &Path, candidate: &Filed, signed: bool, now: Date) -> Result<(), LedgerError> {
     let pin = &candidate.pin;
     let refused = |(code, reason): Word| LedgerError::refused(code, &candidate.path, reason);
-    dates(pin, now).map_err(refused)?;
     let (revoked, _) = Revoked::open(dir)?;
-    revoked.allows(pin, &candidate.digest).map_err(|reason| refused(("revoked", reason)))?;
+    stands(pin, &candidate.digest, &revoked, now).map_err(refused)?;
     let quarantined = Chain::open(dir)?.quarantined();
     unquarantined(pin, &quarantined).map_err(|reason| refused(("quarantined", reason)))?;
     if signed {

@@ -17,7 +17,7 @@ use crate::{
     keys::Keys,
     log::{Chain, LOG, Standing, check_clock},
     look::{PINS, is_kept, place},
-    prove::{dates, granted, report, serves, world},
+    prove::{granted, report, serves, stands, world},
     revoked::Revoked,
     state::State,
 };
@@ -82,8 +82,7 @@ impl Trust {
             return Err(pin_changed(&path, "no pin", "one"));
         };
         check_clock(&self.dir.join(LOG), now, self.last)?;
-        dates(pin, now).map_err(refused)?;
-        self.revoked.allows(pin, digest).map_err(|reason| refused(("revoked", reason)))?;
+        stands(pin, digest, &self.revoked, now).map_err(refused)?;
         let highest = self.state.highest(&pin.name, &standing);
         let permitted = self.state.permitted(&pin.name, &standing);
         serves(pin, digest, highest, permitted.as_deref())

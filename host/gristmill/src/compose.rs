@@ -116,9 +116,6 @@ fn data_folder() -> Result<PathBuf> {
     Ok(PathBuf::from(home).join(".local/share"))
 }
 
-/// The grants that plugins were loaded with, by their names.
-pub(crate) type Grants = Vec<(String, Grant)>;
-
 /// The rooms, put together.
 pub(crate) struct Composed {
     /// Finds and runs answers.
@@ -131,9 +128,8 @@ pub(crate) struct Composed {
     pub(crate) configured: Configured,
     /// The grant of each back-end that is live, and the number of its generation.
     pub(crate) bound: Vec<(String, u64, Grant)>,
-    /// The families, each with the grant it was loaded with.
+    /// The families.
     pub(crate) families: Arc<FamilySet>,
-    pub(crate) granted: Grants,
 }
 
 /// Puts the rooms together and opens the models that are to be there from the start.
@@ -154,7 +150,7 @@ pub(crate) async fn compose_of(
     plugins: Plugins,
 ) -> Result<Composed> {
     let store = store(places)?;
-    let (families, granted) = plugins.families(settings)?;
+    let families = plugins.families(settings)?;
     let asked: Arc<dyn Families> = families.clone();
     let engine = Engine::new(engine_config(settings)?, Arc::clone(&store), asked)?;
 
@@ -171,7 +167,7 @@ pub(crate) async fn compose_of(
     let bound = install(&plugins, &router, &configured).await?;
 
     let router = Arc::new(router);
-    Ok(Composed { router, engine, plugins, configured, bound, families, granted })
+    Ok(Composed { router, engine, plugins, configured, bound, families })
 }
 
 /// What is known against back-ends: blocks of the policies, evidence of the ledger.
@@ -331,8 +327,7 @@ pub(crate) fn warm() {
 
 /// The installed model families.
 pub(crate) fn families(settings: &Settings, places: &Places) -> Result<Arc<dyn Families>> {
-    let (families, _) = Plugins::open(places)?.families(settings)?;
-    Ok(families)
+    Ok(Plugins::open(places)?.families(settings)?)
 }
 
 /// An async runtime for the host's waiting; computing has threads of its own.
@@ -382,14 +377,13 @@ impl Plugins {
         })
     }
 
-    /// The families that are configured, and the grant that each was loaded with.
-    fn families(&self, settings: &Settings) -> Result<(Arc<FamilySet>, Grants)> {
+    /// The families that are configured.
+    fn families(&self, settings: &Settings) -> Result<Arc<FamilySet>> {
         let names = settings.list("plugins.families");
         let threads = thread::available_parallelism().map_or(1, usize::from);
         let load = |name: &String| {
             self.load(name, Kind::Family, |bytes, pin, grant| {
-                let family = self.sandbox.load_family(bytes, pin, grant)?;
-                Ok((family, (name.clone(), grant.clone())))
+                Ok(self.sandbox.load_family(bytes, pin, grant)?)
             })
         };
         // Side by side: each is checked, and at the first start compiled, and there are many.
@@ -403,8 +397,7 @@ impl Plugins {
                 .flat_map(|part| part.join().unwrap_or_else(|panic| resume_unwind(panic)))
                 .collect::<Result<Vec<_>>>()
         });
-        let (families, granted) = loaded?.into_iter().unzip();
-        Ok((Arc::new(FamilySet::new(families)), granted))
+        Ok(Arc::new(FamilySet::new(loaded?)))
     }
 
     /// Reads a component and hands it over with its pin and its grant.

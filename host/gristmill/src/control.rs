@@ -26,9 +26,8 @@ use gristmill_policies::{Policies, block};
 use gristmill_router::{Rollout, Trial as RouterTrial};
 use jiff::{Timestamp, tz::TimeZone};
 use serde_json::Value;
-use tokio::task::spawn_blocking;
+use tokio::{sync::Mutex, task::spawn_blocking};
 
-use self::candidates::Qualifying;
 use crate::{
     compose::{Places, hardware},
     problems::{Found, Kept, forgettable, left, problem, ungranted},
@@ -45,7 +44,8 @@ pub(crate) struct HostControl {
     settings: Arc<Settings>,
     promoter: Arc<Promoter>,
     kept: Arc<Kept>,
-    qualifying: Arc<Qualifying>,
+    /// Held by the one candidate that is measured.
+    qualifying: Arc<Mutex<()>>,
 }
 
 impl HostControl {
@@ -350,7 +350,7 @@ impl Control for HostControl {
 
     async fn qualify(&self, by: &str, what: Qualify) -> Result<Qualified, Refused> {
         let (settings, promoter) = (Arc::clone(&self.settings), Arc::clone(&self.promoter));
-        candidates::qualify(settings, promoter, &self.qualifying, by, what).await
+        candidates::qualify(settings, promoter, Arc::clone(&self.qualifying), by, what).await
     }
 
     async fn promote(&self, by: &str, what: Promote) -> Result<Swap, Refused> {

@@ -37,8 +37,6 @@ pub(crate) struct Promoter {
     /// With which grant each generation was bound, by its back-end and number.
     bound: Mutex<HashMap<(String, u64), Grant>>,
     families: Arc<FamilySet>,
-    /// With which grant each family was loaded.
-    granted: Mutex<BTreeMap<String, Grant>>,
     /// What the router and the ledger's log have told each other of quarantine.
     pub(crate) quarantine: Agreed,
     /// Pins that the router went back from by itself and the ledger could not, by their plugins.
@@ -76,7 +74,6 @@ impl Promoter {
         Self {
             bound: Mutex::new(bound.collect()),
             families: composed.families,
-            granted: Mutex::new(composed.granted.into_iter().collect()),
             quarantine: Agreed::default(),
             places: places.clone(),
             sandbox: composed.plugins.sandbox,
@@ -149,19 +146,14 @@ impl Promoter {
         self.router.generations(backend).iter().any(|one| one.role == Role::Candidate)
     }
 
-    fn granted(&self) -> MutexGuard<'_, BTreeMap<String, Grant>> {
-        self.granted.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The families, by name, that were loaded with another grant than these allow them, or for which
     /// there is none here.
     pub(crate) fn ungranted(&self, grants: &Policies) -> Vec<(String, Option<PolicyError>)> {
-        let granted = self.granted();
-        let told =
-            granted.iter().filter_map(|(name, grant)| match grants.grant(name, Kind::Family) {
-                Ok(now) if now == grant => None,
-                other => Some((name.clone(), other.err())),
-            });
+        let families = self.families.families();
+        let told = families.iter().filter_map(|one| match grants.grant(one.name(), Kind::Family) {
+            Ok(now) if now == one.grant() => None,
+            other => Some((one.name().to_owned(), other.err())),
+        });
         told.collect()
     }
 
@@ -173,7 +165,8 @@ impl Promoter {
 
     /// Whether it was loaded with this grant.
     pub(crate) fn asks_with(&self, family: &str, grant: &Grant) -> bool {
-        self.granted().get(family).is_none_or(|own| own == grant)
+        let families = self.families.families();
+        families.iter().all(|one| one.name() != family || one.grant() == grant)
     }
 
     /// Notes with which grant a generation was bound, and forgets generations that are gone.
@@ -414,10 +407,8 @@ impl Host for Live<'_> {
 
     fn swap(&mut self, pin: &Pin, _: &[u8]) -> Result<Option<u64>, HostRefusal> {
         // Models that are opened from now on are its own; one that is open keeps what it was told.
-        if let (Some(family), Some(grant)) = (self.family.take(), self.grant.clone())
-            && self.promoter.families.replace(family)
-        {
-            self.promoter.granted().insert(pin.name.clone(), grant);
+        if let Some(family) = self.family.take() {
+            self.promoter.families.replace(family);
         }
         let digest = pin.digest();
         let mut generation = None;

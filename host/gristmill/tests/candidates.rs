@@ -12,11 +12,11 @@ mod support;
 use std::{fs, io::Write as _, net::TcpStream};
 
 use gristmill_api::control::view::Base64;
-use gristmill_fakes::{Fake, Step};
+use gristmill_fakes::Fake;
 use gristmill_ledger::{Keeper, Pin, keys::Key, sha256};
 use gristmill_testing::guests;
 use serde_json::{Value, json};
-use support::{Home, Serving, exchange};
+use support::{Artifact, Home, Serving, exchange};
 
 /// A host that runs the honest guest as `liar`, and an operator's key.
 struct Host {
@@ -240,36 +240,19 @@ fn what_is_no_component_or_no_pin_is_not_pinned() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_host_fetches_what_it_is_told_to_pin_from_a_registry() {
-    let (component, host) = (same(), Host::new());
-    let digest = format!("sha256:{}", sha256(&component));
-    let (config, size) = ("application/vnd.wasm.config.v0+json", component.len());
-    let manifest = json!({
-        "schemaVersion": 2,
-        "config": { "mediaType": config, "digest": "sha256:", "size": 2 },
-        "layers": [{ "mediaType": "application/wasm", "digest": digest, "size": size }],
-    });
-    let manifest = manifest.to_string();
-    let resolved = sha256(manifest.as_bytes());
-    let blob = format!("/blobs/{digest}");
-    let registry = Fake::start(move |request| {
-        let body = match request.target.as_str() {
-            target if target.ends_with("/liar/manifests/1.0") => manifest.as_bytes(),
-            target if target.ends_with(&blob) => &component,
-            _ => return vec![Step::Send(b"HTTP/1.1 404 X\r\ncontent-length: 0\r\n\r\n".to_vec())],
-        };
-        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
-        vec![Step::Send([head.as_bytes(), body].concat())]
-    })
-    .await;
+    let (artifact, host) = (Artifact::new(same()), Host::new());
+    let resolved = artifact.digest();
+    let registry = Fake::start(move |request| artifact.answer(&request.target)).await;
     let at = registry.url().replace("http://", "oci:");
     let source = json!({ "kind": "registry", "reference": format!("{at}/team/liar:1.0") });
     let body = json!({ "name": "liar", "source": source, "expires": "2999-01-01T00:00:00Z" });
     let pinned = host.does("pin", &body);
-    assert_eq!(pinned["resolved"], format!("{at}/team/liar@sha256:{resolved}"));
+    assert_eq!(pinned["resolved"], format!("{at}/team/liar@{resolved}"));
     let pin = Pin::parse(pinned["text"].as_str().unwrap()).unwrap();
     assert_eq!(pin.original, Some(format!("{at}/team/liar:1.0")));
     assert_eq!(pin.expires.unwrap().to_string(), "2999-01-01T00:00:00Z");
     let swap = host.does("promote", &name());
+    let digest = format!("sha256:{}", sha256(&same()));
     assert_eq!(swap["digest"], digest);
     assert_eq!(host.runs(), (digest, 2));
 }

@@ -10,6 +10,7 @@ use gristmill_core::{
     Error, Result,
     program::{Dialect, Families, Metadata, Program, Resolved},
 };
+use gristmill_policies::Grant;
 use sha2::{Digest, Sha256};
 
 use crate::{
@@ -57,6 +58,12 @@ impl FamilyPlugin {
         &self.plugin.digest
     }
 
+    /// The grant it was loaded with.
+    #[must_use]
+    pub fn grant(&self) -> &Grant {
+        &self.plugin.grant
+    }
+
     /// What this family makes of a model; `None`: not its own. Runs Wasm unless the same metadata
     /// was asked before, on a thread of its own.
     ///
@@ -97,16 +104,14 @@ impl FamilySet {
         Arc::clone(&self.families.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Puts a family in the place of the one of its name; whether there was one.
-    pub fn replace(&self, family: FamilyPlugin) -> bool {
+    /// Puts a family in the place of the one of its name, if there is one.
+    pub fn replace(&self, family: FamilyPlugin) {
         let mut families = self.families.write().unwrap_or_else(PoisonError::into_inner);
         let mut next = families.to_vec();
-        let Some(place) = next.iter_mut().find(|one| one.name() == family.name()) else {
-            return false;
-        };
-        *place = Arc::new(family);
-        *families = next.into();
-        true
+        if let Some(place) = next.iter_mut().find(|one| one.name() == family.name()) {
+            *place = Arc::new(family);
+            *families = next.into();
+        }
     }
 }
 

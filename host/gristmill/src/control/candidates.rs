@@ -3,17 +3,14 @@
 //! A secret key has no place here: signatures are made where the key is. Nor has a word on whose signatures
 //! count: who signs is not decided by who has an operator's key.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::Arc;
 
 use gristmill_api::control::{
     Kind, Refused,
     view::{Base64, Origin, Propose, Proposed, Qualified, Qualify, Sign, Signer},
 };
 use gristmill_ledger::{self as ledger, Date, LedgerError, Pin, keys::Keys, revoked::Revoked};
-use tokio::sync::oneshot;
+use tokio::sync::{Mutex, oneshot};
 
 use super::refused;
 use crate::{
@@ -99,34 +96,16 @@ pub(super) fn sign(promoter: &Promoter, by: &str, what: &Sign) -> Result<Propose
     candidate(places, name)
 }
 
-/// One qualification at a time: two would measure each other.
-#[derive(Debug, Default)]
-pub(super) struct Qualifying(AtomicBool);
-
-struct Held(Arc<Qualifying>);
-
-impl Qualifying {
-    fn hold(self: &Arc<Self>) -> Option<Held> {
-        (!self.0.swap(true, Ordering::AcqRel)).then(|| Held(Arc::clone(self)))
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.0.0.store(false, Ordering::Release);
-    }
-}
-
 /// On a thread of its own: it takes minutes, goes on when nobody waits for it, and does not keep the host
-/// from stopping.
+/// from stopping. One at a time: two would measure each other.
 pub(super) async fn qualify(
     settings: Arc<Settings>,
     promoter: Arc<Promoter>,
-    qualifying: &Arc<Qualifying>,
+    qualifying: Arc<Mutex<()>>,
     by: &str,
     what: Qualify,
 ) -> Result<Qualified, Refused> {
-    let held = qualifying.hold().ok_or_else(|| {
+    let held = qualifying.try_lock_owned().map_err(|_| {
         let message = "another candidate is being measured, and two would measure each other; wait until it is done";
         Refused::new(Kind::Conflict, "qualify-running", message)
     })?;

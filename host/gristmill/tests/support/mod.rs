@@ -24,8 +24,9 @@ use std::{
 };
 
 use gristmill_fakes::{Fake, Received, Step, Transcript};
+use gristmill_ledger::sha256;
 use gristmill_testing::{components, fetch};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 pub const BINARY: &str = env!("CARGO_BIN_EXE_gristmill");
@@ -247,6 +248,44 @@ pub fn json(body: &str) -> Vec<Step> {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json";
     let wire = format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
     vec![Step::Send(wire.into_bytes())]
+}
+
+/// One component as a registry has it, under the tag `1.0`.
+pub struct Artifact {
+    pub component: Vec<u8>,
+    manifest: String,
+}
+
+impl Artifact {
+    pub fn new(component: Vec<u8>) -> Self {
+        let (config, size) = ("application/vnd.wasm.config.v0+json", component.len());
+        let digest = format!("sha256:{}", sha256(&component));
+        let manifest = json!({
+            "schemaVersion": 2,
+            "config": { "mediaType": config, "digest": "sha256:", "size": 2 },
+            "layers": [{ "mediaType": "application/wasm", "digest": digest, "size": size }],
+        });
+        Self { component, manifest: manifest.to_string() }
+    }
+
+    /// What its tag is resolved to.
+    pub fn digest(&self) -> String {
+        format!("sha256:{}", sha256(self.manifest.as_bytes()))
+    }
+
+    /// The registry's answer to a request for this.
+    pub fn answer(&self, target: &str) -> Vec<Step> {
+        let blob = format!("/blobs/sha256:{}", sha256(&self.component));
+        let body = if target.ends_with("/manifests/1.0") {
+            self.manifest.as_bytes()
+        } else if target.ends_with(&blob) {
+            &self.component
+        } else {
+            return vec![Step::Send(b"HTTP/1.1 404 X\r\ncontent-length: 0\r\n\r\n".to_vec())];
+        };
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+        vec![Step::Send([head.as_bytes(), body].concat())]
+    }
 }
 
 /// A section of the configuration.

@@ -215,7 +215,7 @@ impl<'a> Cursor<'a> {
     ///
     /// A vocabulary is a quarter of a million short texts, each after its length. Where the bytes of
     /// the lengths are ASCII, no character goes from one text into the next, so what is UTF-8 as a
-    /// whole is UTF-8 in each part, and vectors look at the whole twenty times as fast.
+    /// whole is UTF-8 in each part, and vectors look at the whole.
     fn texts(&mut self, count: u64) -> bool {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         let sound =

@@ -178,26 +178,7 @@ fn within(schema: &Value, walk: Walk<'_>) -> Result<Set, &'static str> {
 
 /// Whether null satisfies a rewritten schema.
 pub(super) fn null(schema: &Value, definitions: &Map<String, Value>) -> bool {
-    Walk::begin(definitions, |walk| nullable(schema, walk))
-}
-
-fn nullable(schema: &Value, walk: Walk<'_>) -> bool {
-    let Some(walk) = walk.deeper() else { return false };
-    let object = match schema {
-        Value::Object(object) => object,
-        other => return *other == Value::Bool(true),
-    };
-    let all = |key: &str| object.get(key).and_then(Value::as_array);
-    let each =
-        |schemas: &Vec<Value>| schemas.iter().filter(|schema| nullable(schema, walk)).count();
-    let target = |reference| walk.target(reference).is_some_and(|target| nullable(target, walk));
-    allows(object.get("type"), "null")
-        && object.get("const").is_none_or(Value::is_null)
-        && all("enum").is_none_or(|values| values.iter().any(Value::is_null))
-        && all("allOf").is_none_or(|schemas| each(schemas) == schemas.len())
-        && all("anyOf").is_none_or(|schemas| each(schemas) > 0)
-        && all("oneOf").is_none_or(|schemas| each(schemas) == 1)
-        && object.get("$ref").is_none_or(target)
+    may(schema, definitions, "null")
 }
 
 /// Whether a rewritten schema itself says that values have one of these types.
@@ -225,7 +206,7 @@ fn says(schema: &Value, names: &[&str], walk: Walk<'_>) -> bool {
         || all("allOf").is_some_and(|all| all.iter().any(each))
 }
 
-/// Whether a rewritten schema may let a value of this type be.
+/// Whether a rewritten schema may let a value of this type be. There is one null, so of that it does.
 pub(super) fn may(schema: &Value, definitions: &Map<String, Value>, name: &str) -> bool {
     Walk::begin(definitions, |walk| possible(schema, name, walk))
 }
@@ -237,6 +218,11 @@ fn possible(schema: &Value, name: &str, walk: Walk<'_>) -> bool {
         other => return *other == Value::Bool(true),
     };
     let each = |schema: &Value| possible(schema, name, walk);
+    let one = |schemas: &Vec<Value>| match schemas.iter().filter(|schema| each(schema)).count() {
+        0 => false,
+        // Of several each may take another value, but for null.
+        count => count == 1 || name != "null",
+    };
     let all = |key: &str| object.get(key).and_then(Value::as_array);
     let listed = |value: &Value| match name {
         "null" => value.is_null(),
@@ -252,7 +238,7 @@ fn possible(schema: &Value, name: &str, walk: Walk<'_>) -> bool {
         && all("enum").is_none_or(|values| values.iter().any(listed))
         && all("allOf").is_none_or(|schemas| schemas.iter().all(each))
         && all("anyOf").is_none_or(|schemas| schemas.iter().any(each))
-        && all("oneOf").is_none_or(|schemas| schemas.iter().any(each))
+        && all("oneOf").is_none_or(one)
         && object.get("$ref").is_none_or(|it| walk.target(it).is_some_and(each))
 }
 
@@ -345,11 +331,11 @@ mod tests {
             (json!({ "anyOf": [{ "const": "a" }, { "type": "null" }] }), one("a"), true),
             (json!({ "allOf": [{ "const": "a" }, { "type": "null" }] }), Set::None, false),
             (json!({ "oneOf": [{ "type": "string" }, {}] }), Set::None, true),
+            (json!({ "oneOf": [{ "type": "null" }, {}] }), Set::All, false),
             (json!({ "maxLength": 1, "minLength": 2 }), Set::None, true),
         ] {
             assert_eq!(strings(&schema, definitions), Ok(set), "{schema}");
             assert_eq!(null(&schema, definitions), nulls, "{schema}");
-            assert_eq!(may(&schema, definitions, "null"), nulls, "{schema}");
         }
         for (schema, name, possible) in [
             (json!({ "type": "number" }), "integer", true),
@@ -359,6 +345,7 @@ mod tests {
             (json!({ "$ref": "#/$defs/word" }), "object", false),
             (json!({ "anyOf": [{ "const": "a" }, { "type": "array" }] }), "array", true),
             (json!({ "allOf": [{ "type": "array" }, { "maxLength": 1 }] }), "object", false),
+            (json!({ "oneOf": [{ "minimum": 2 }, { "maximum": 1 }] }), "number", true),
         ] {
             assert_eq!(may(&schema, definitions, name), possible, "{schema} {name}");
         }

@@ -12,7 +12,7 @@ use super::{
 use crate::text::{
     Kinds, Offer, dsml, glm,
     shape::{DSML, GLM},
-    tagged::NULLS,
+    tagged::{NULLS, closing},
 };
 use gristmill_core::program::ToolFormat;
 
@@ -27,7 +27,7 @@ enum Way {
 /// The tags.
 struct Tags<'a> {
     way: Way,
-    format: &'a ToolFormat,
+    spelling: &'a Spelling<'a>,
     /// What ends a value.
     end: String,
     /// What no value spells.
@@ -47,21 +47,20 @@ pub(super) fn rules(
     let format = spelling.format;
     let (way, end) = match format.shape.as_str() {
         GLM => (Way::Glm, glm::VALUE_END.to_owned()),
-        DSML => (Way::Dsml, dsml::closing(&format.arguments_key)),
-        _ => (Way::Xml, dsml::closing(&format.arguments_key)),
+        DSML => (Way::Dsml, closing(&format.arguments_key)),
+        _ => (Way::Xml, closing(&format.arguments_key)),
     };
     spelling.plain(&end)?;
     let barred = match way {
         Way::Dsml => end.chars().take(BARRED).collect(),
         _ => end.clone(),
     };
-    let tags = Tags { way, format, end, barred };
+    let tags = Tags { way, spelling, end, barred };
     let mut lark = Lark::default();
     let mut all = Vec::new();
     for tool in tools {
         tool.named(|name| tags.names(name))?;
-        let call =
-            tool.held(&mut lark, |lark, members| tags.call(lark, tool, members, spelling))?;
+        let call = tool.held(&mut lark, |lark, members| tags.call(lark, tool, members))?;
         all.push(call);
     }
     let call = all.join(" | ");
@@ -72,6 +71,10 @@ pub(super) fn rules(
 }
 
 impl Tags<'_> {
+    fn format(&self) -> &ToolFormat {
+        self.spelling.format
+    }
+
     /// Whether the parser reads this back as a name.
     fn names(&self, name: &str) -> bool {
         let fits = |c: char| {
@@ -88,9 +91,8 @@ impl Tags<'_> {
         lark: &mut Lark,
         tool: &Callable<'_>,
         members: &Members,
-        spelling: &Spelling<'_>,
     ) -> Result<String, Refused> {
-        let offer = Offer::new(&self.format.shape, tool.name, tool.text);
+        let offer = Offer::new(&self.format().shape, tool.name, tool.text);
         let mut body = String::new();
         for member in &members.declared {
             let path = format!("/properties/{}", member.name.replace('~', "~0").replace('/', "~1"));
@@ -99,7 +101,7 @@ impl Tags<'_> {
             }
             let kinds = offer.kinds(&member.name);
             let value = self
-                .member(lark, &spelled(&member.name), &member.schema, members, kinds, spelling)
+                .member(lark, &spelled(&member.name), &member.schema, members, kinds)
                 .map_err(|(below, why)| (path + &below, why))?;
             body += &if member.required { value } else { format!("({value})?") };
             body.push(' ');
@@ -112,9 +114,7 @@ impl Tags<'_> {
             let mut held = lark.clone();
             let name = held.name("KEY");
             held.rule(&name, &format!(r#"/[^<>"\s][^<>"\n]{{0,62}}[^<>"\s]|[^<>"\s]/{other}"#));
-            if let Ok(value) =
-                self.member(&mut held, &name, rest, members, Kinds::default(), spelling)
-            {
+            if let Ok(value) = self.member(&mut held, &name, rest, members, Kinds::default()) {
                 *lark = held;
                 body += &format!("({value})*");
             }
@@ -122,13 +122,13 @@ impl Tags<'_> {
         let (begin, end) = match self.way {
             Way::Glm => (spelled(tool.name), String::new()),
             Way::Dsml => {
-                let begin = format!("{}{}\">", dsml::opening(&self.format.name_key), tool.name);
-                let end = spelled(&dsml::closing(&self.format.name_key));
+                let begin = format!("{}{}\">", dsml::opening(&self.format().name_key), tool.name);
+                let end = spelled(&closing(&self.format().name_key));
                 (spelled(&begin), format!("{end} (WS)?"))
             }
             Way::Xml => {
-                let function = &self.format.name_key;
-                let end = format!("{} (WS)?", spelled(&dsml::closing(function)));
+                let function = &self.format().name_key;
+                let end = format!("{} (WS)?", spelled(&closing(function)));
                 (spelled(&format!("<{function}={}>", tool.name)), end)
             }
         };
@@ -143,16 +143,15 @@ impl Tags<'_> {
         schema: &Value,
         members: &Members,
         kinds: Kinds,
-        spelling: &Spelling<'_>,
     ) -> Result<String, Refused> {
         let key = match self.way {
             Way::Glm => {
                 let [open, close, value] =
-                    [glm::KEY, glm::KEY_END, glm::VALUE].map(|tag| spelling.mark(tag));
+                    [glm::KEY, glm::KEY_END, glm::VALUE].map(|tag| self.spelling.mark(tag));
                 format!("{open} {name} {close} (WS)? {value}")
             }
             Way::Xml => {
-                let open = spelled(&format!("<{}=", self.format.arguments_key));
+                let open = spelled(&format!("<{}=", self.format().arguments_key));
                 format!("{open} {name} {}", spelled(">"))
             }
             Way::Dsml => return self.either(lark, name, schema, members, kinds),
@@ -172,7 +171,7 @@ impl Tags<'_> {
     ) -> Result<String, Refused> {
         let definitions = &members.definitions;
         let end = spelled(&self.end);
-        let open = spelled(&dsml::opening(&self.format.arguments_key));
+        let open = spelled(&dsml::opening(&self.format().arguments_key));
         let tag =
             |attribute: &str| format!("{open} {name} {}", spelled(&format!("\"{attribute}>")));
         let mut ways = Vec::new();

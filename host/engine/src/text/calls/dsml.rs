@@ -14,7 +14,7 @@ use super::{
     kinds::{Kinds, Offer},
     scan::{Scan, UNNAMED},
     shape::Shape,
-    tagged::Arguments,
+    tagged::{Arguments, closing},
 };
 
 /// The attributes of a value.
@@ -24,11 +24,6 @@ pub(crate) const JSON: &str = " string=\"false\"";
 /// What stands before a name.
 pub(crate) fn opening(tag: &str) -> String {
     format!("<{tag} name=\"")
-}
-
-/// What ends a tag's inside.
-pub(crate) fn closing(tag: &str) -> String {
-    format!("</{tag}>")
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,6 +14,11 @@ use super::{
 
 /// Bytes of a value that is not text.
 const VALUE: usize = 1 << 20;
+/// What ends a tag's inside.
+pub(crate) fn closing(tag: &str) -> String {
+    format!("</{tag}>")
+}
+
 /// How null is spelled.
 pub(crate) const NULLS: [&str; 2] = ["null", "None"];
 

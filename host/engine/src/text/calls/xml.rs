@@ -11,7 +11,7 @@ use super::{
     kinds::Offer,
     scan::{Scan, UNNAMED},
     shape::Shape,
-    tagged::Arguments,
+    tagged::{Arguments, closing},
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,13 +50,13 @@ impl Xml {
         let (function, parameter) = (&format.name_key, &format.arguments_key);
         Self {
             function: format!("<{function}="),
-            function_end: format!("</{function}>"),
+            function_end: closing(function),
             parameter: format!("<{parameter}="),
             close: format.close.trim().to_owned(),
             place: Place::Begin,
             word: String::new(),
             name: None,
-            arguments: Arguments::new(offers, format!("</{parameter}>"), true),
+            arguments: Arguments::new(offers, closing(parameter), true),
             read: 0,
         }
     }

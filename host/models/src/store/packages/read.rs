@@ -70,11 +70,7 @@ impl Package {
                 index.kind
             )));
         }
-        let bytes = match look {
-            Look::Mapped => Bytes::Mapped(&map, file),
-            Look::Read => Bytes::Read(file),
-        };
-        let damaged = damaged(bytes, end, &index.chunks);
+        let damaged = damaged(&map, file, look, end, &index.chunks);
         if let Some(chunk) = damaged.map_err(|error| StoreError::io("read", path, error))? {
             let from = (chunk * CHUNK) as u64;
             let hit = index.tensors.iter().filter(|(_, section)| {
@@ -143,7 +139,13 @@ fn map(path: &Path, file: &File) -> Result<Mmap> {
 
 /// The first chunk that is not what it was when it was written; every open looks at every byte, on all
 /// processors.
-fn damaged(bytes: Bytes<'_>, end: u64, known: &[String]) -> io::Result<Option<usize>> {
+fn damaged(
+    map: &Mmap,
+    file: &File,
+    look: Look,
+    end: u64,
+    known: &[String],
+) -> io::Result<Option<usize>> {
     if end.div_ceil(CHUNK as u64) != known.len() as u64 {
         return Ok(Some(0));
     }
@@ -157,7 +159,18 @@ fn damaged(bytes: Bytes<'_>, end: u64, known: &[String]) -> io::Result<Option<us
             let from = if place == 0 { START } else { (place * CHUNK) as u64 };
             let to = ((place + 1) * CHUNK) as u64;
             let length = usize::try_from(to.min(end).saturating_sub(from)).unwrap_or_default();
-            let chunk = bytes.chunk(from, length, &mut buffer)?;
+            let chunk = match look {
+                Look::Mapped => ready(map, from, length)?,
+                Look::Read => None,
+            };
+            let chunk = match chunk {
+                Some(chunk) => chunk,
+                None => {
+                    buffer.resize(length, 0);
+                    read_at(file, &mut buffer, from)?;
+                    &buffer
+                }
+            };
             if digest(chunk) != *known {
                 first.fetch_min(place, Ordering::Relaxed);
             }
@@ -175,44 +188,21 @@ fn damaged(bytes: Bytes<'_>, end: u64, known: &[String]) -> io::Result<Option<us
     Ok((first != usize::MAX).then_some(first))
 }
 
-/// Where they are looked at.
-#[derive(Clone, Copy)]
-enum Bytes<'a> {
-    Mapped(&'a Mmap, &'a File),
-    Read(&'a File),
-}
-
-impl<'a> Bytes<'a> {
-    /// So many of them from a place on, which may be put into the buffer.
-    fn chunk<'b>(self, from: u64, length: usize, buffer: &'b mut Vec<u8>) -> io::Result<&'b [u8]>
-    where
-        'a: 'b,
-    {
-        match self {
-            #[cfg(target_os = "linux")]
-            Bytes::Mapped(map, file) => {
-                let start = usize::try_from(from).unwrap_or(usize::MAX);
-                let found = map.get(start..).and_then(|rest| rest.get(..length));
-                let found = found.ok_or(io::ErrorKind::UnexpectedEof)?;
-                // What a disk cannot read is an error here, where touching it would end the process.
-                match map.advise_range(Advice::PopulateRead, start, length) {
-                    Ok(()) => Ok(found),
-                    // Linux before 5.14.
-                    Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-                        Bytes::Read(file).chunk(from, length, buffer)
-                    }
-                    Err(error) => Err(error),
-                }
-            }
-            #[cfg(not(target_os = "linux"))]
-            Bytes::Mapped(_, file) => Bytes::Read(file).chunk(from, length, buffer),
-            Bytes::Read(file) => {
-                buffer.resize(length, 0);
-                read_at(file, buffer, from)?;
-                Ok(buffer)
-            }
-        }
+/// Bytes of a map, which the system has in memory by then: what a disk cannot read is an error here,
+/// where touching it would end the process. None where it cannot be asked for that.
+fn ready(map: &Mmap, from: u64, length: usize) -> io::Result<Option<&[u8]>> {
+    let start = usize::try_from(from).unwrap_or(usize::MAX);
+    let found = map.get(start..).and_then(|rest| rest.get(..length));
+    let found = found.ok_or(io::ErrorKind::UnexpectedEof)?;
+    #[cfg(target_os = "linux")]
+    match map.advise_range(Advice::PopulateRead, start, length) {
+        Ok(()) => return Ok(Some(found)),
+        // Linux before 5.14.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
+        Err(error) => return Err(error),
     }
+    let _ = found;
+    Ok(None)
 }
 
 #[cfg(unix)]
