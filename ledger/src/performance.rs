@@ -77,9 +77,10 @@ pub struct Record {
     pub host: HostFingerprint,
     /// Canonical id of the model.
     pub model: String,
-    /// Digest of its weights.
+    /// Digest of its weights; none where the back-end tells none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = crate::digest::PATTERN))]
-    pub model_digest: String,
+    pub model_digest: Option<String>,
     /// For instance `Q4_K_M`.
     pub quantization: String,
     /// Where it computed: `cpu`, `gpu`, `hybrid`.
@@ -154,7 +155,9 @@ impl Record {
         if !is_file_name(&self.component) {
             return Err(format!("component {:?}: expected a pin's name", self.component));
         }
-        for digest in [&self.component_digest, &self.model_digest] {
+        for digest in
+            [Some(&self.component_digest), self.model_digest.as_ref()].into_iter().flatten()
+        {
             if !is_digest(digest) {
                 return Err(format!(
                     "digest {digest:?}: expected 64 lower-case hexadecimal digits"

@@ -34,6 +34,7 @@ use serde_json::{Value, json};
 
 use crate::{
     compose::{Places, runtime, sandbox},
+    measure,
     propose::{Component, Conditions, propose, pulled},
     qualify,
     settings::Settings,
@@ -153,8 +154,8 @@ pub(crate) fn ledger(settings: &Settings, places: &Places, command: Command) -> 
         }
         Command::Qualify(arguments) => qualify::qualify(settings, places, &arguments),
         Command::Sign { name, key, candidate } => sign(places, &name, &key, candidate.as_deref()),
-        Command::Promote { name } => promote(places, &name),
-        Command::Rollback { name, to } => rollback(places, &name, to),
+        Command::Promote { name } => promote(settings, places, &name),
+        Command::Rollback { name, to } => rollback(settings, places, &name, to),
         Command::Verify => verify(places),
         Command::Log { name, json } => log(places, name.as_deref(), json),
         Command::Revoke { digest, key, reason } => {
@@ -299,11 +300,11 @@ fn sign(places: &Places, name: &str, key: &Path, candidate: Option<&Path>) -> Re
     Ok(())
 }
 
-fn promote(places: &Places, name: &str) -> Result<()> {
+fn promote(settings: &Settings, places: &Places, name: &str) -> Result<()> {
     let text = waiting(&places.ledger, name)?
         .with_context(|| format!("no candidate and no pin of {name}: pin it first"))?;
     let next = Pin::parse(&text).map_err(anyhow::Error::msg)?;
-    let mut tried = Tried::new(places)?;
+    let mut tried = Tried::new(settings, places)?;
     let mut keeper = keeper(places)?;
     let asked = Asked { name, kind: next.kind, next: Some(&next), by: "ledger promote" };
     let changed = against(places, asked, |terms| {
@@ -312,10 +313,10 @@ fn promote(places: &Places, name: &str) -> Result<()> {
     told("promoted", name, changed)
 }
 
-fn rollback(places: &Places, name: &str, to: Option<u64>) -> Result<()> {
+fn rollback(settings: &Settings, places: &Places, name: &str, to: Option<u64>) -> Result<()> {
     let mut keeper = keeper(places)?;
     let in_force = keeper.in_force(name)?.with_context(|| format!("there is no pin of {name}"))?;
-    let mut tried = Tried::new(places)?;
+    let mut tried = Tried::new(settings, places)?;
     let kind = in_force.pin.kind;
     let asked = Asked { name, kind, next: None, by: "ledger rollback" };
     let changed = against(places, asked, |terms| keeper.rollback(name, to, terms, &mut tried))?;
@@ -493,6 +494,7 @@ pub(crate) fn inspected(component: &[u8]) -> Result<Inspected, HostRefusal> {
 
 /// Compiles and tries a component, and serves nothing.
 struct Tried<'a> {
+    settings: &'a Settings,
     places: &'a Places,
     sandbox: Sandbox,
     runtime: tokio::runtime::Runtime,
@@ -500,9 +502,9 @@ struct Tried<'a> {
 }
 
 impl<'a> Tried<'a> {
-    fn new(places: &'a Places) -> Result<Self> {
+    fn new(settings: &'a Settings, places: &'a Places) -> Result<Self> {
         let (sandbox, runtime) = (sandbox()?, runtime()?);
-        Ok(Self { places, sandbox, runtime, backend: None })
+        Ok(Self { settings, places, sandbox, runtime, backend: None })
     }
 }
 
@@ -516,11 +518,7 @@ impl Host for Tried<'_> {
     }
 
     fn measure(&mut self, pin: &Pin, _: &[u8]) -> Result<Rates, HostRefusal> {
-        let (name, class) = (&pin.name, self.class());
-        Err(format!(
-            "the pin has no measurement of {class}: `gristmill ledger qualify {name}` makes one"
-        )
-        .into())
+        measure::now(self.settings, self.places, pin).map_err(|error| format!("{error:#}").into())
     }
 
     fn compile(&mut self, pin: &Pin, component: &[u8]) -> Result<(), HostRefusal> {

@@ -10,6 +10,7 @@ mod conformance;
 mod control;
 mod keys;
 mod ledger;
+mod measure;
 mod models;
 mod plugin;
 mod policy;

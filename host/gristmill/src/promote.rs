@@ -23,11 +23,14 @@ use tokio::runtime::Handle;
 use crate::{
     compose::{Composed, Configured, Places},
     ledger::{Asked, against, fingerprint, inspected, keeper, release},
+    measure,
     quarantine::Agreed,
+    settings::Settings,
 };
 
 /// What a change of the ledger is made with.
 pub(crate) struct Promoter {
+    pub(crate) settings: Settings,
     pub(crate) places: Places,
     pub(crate) sandbox: Sandbox,
     pub(crate) configured: Arc<Configured>,
@@ -41,8 +44,14 @@ pub(crate) struct Promoter {
     pub(crate) quarantine: Agreed,
     /// Pins that the router went back from by itself and the ledger could not, by their plugins.
     left: Mutex<BTreeMap<String, Left>>,
+    /// Held by the one candidate that is measured.
+    pub(crate) measuring: Arc<tokio::sync::Mutex<()>>,
     turn: Mutex<()>,
 }
+
+/// Why a candidate is not measured now.
+pub(crate) const MEASURING: &str =
+    "another candidate is being measured, and two would measure each other; wait until it is done";
 
 /// A pin in force that does not run, because it broke and the ledger could not go back from it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,18 +78,20 @@ pub(crate) struct Done {
 
 impl Promoter {
     /// Over the rooms as they are composed; within the runtime in which they serve.
-    pub(crate) fn new(places: &Places, composed: Composed) -> Self {
+    pub(crate) fn new(settings: &Settings, places: &Places, composed: Composed) -> Self {
         let bound = composed.bound.into_iter().map(|(name, number, it)| ((name, number), it));
         Self {
             bound: Mutex::new(bound.collect()),
             families: composed.families,
             quarantine: Agreed::default(),
+            settings: settings.clone(),
             places: places.clone(),
             sandbox: composed.plugins.sandbox,
             configured: Arc::new(composed.configured),
             router: composed.router,
             runtime: Handle::current(),
             left: Mutex::default(),
+            measuring: Arc::default(),
             turn: Mutex::new(()),
         }
     }
@@ -360,9 +371,13 @@ impl Host for Live<'_> {
         inspected(component)
     }
 
-    fn measure(&mut self, _: &Pin, _: &[u8]) -> Result<Rates, HostRefusal> {
-        let class = self.class();
-        Err(format!("nothing was measured on this class of host ({class}), and a host that serves does not measure").into())
+    fn measure(&mut self, pin: &Pin, _: &[u8]) -> Result<Rates, HostRefusal> {
+        let Promoter { settings, places, measuring, .. } = self.promoter;
+        let _held = measuring.try_lock().map_err(|_| HostRefusal {
+            code: Some("qualify-running"),
+            reason: MEASURING.to_owned(),
+        })?;
+        measure::now(settings, places, pin).map_err(|error| format!("{error:#}").into())
     }
 
     fn compile(&mut self, pin: &Pin, component: &[u8]) -> Result<(), HostRefusal> {

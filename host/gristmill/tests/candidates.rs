@@ -257,6 +257,41 @@ async fn a_host_fetches_what_it_is_told_to_pin_from_a_registry() {
     assert_eq!(host.runs(), (digest, 2));
 }
 
+/// The numbers of its class are not in the pin, so the host makes them, with the model of the report.
+#[test]
+fn what_was_measured_elsewhere_is_measured_by_the_host_that_serves() {
+    let host = Host::new();
+    let elsewhere = || {
+        let file = host.home.path("ledger/candidates/liar.toml");
+        let text = fs::read_to_string(&file).unwrap();
+        let mut pin = Pin::parse(&text).unwrap();
+        pin.guardrail.as_mut().unwrap().measured[0].host_class = "aarch64-neon-8".to_owned();
+        fs::write(file, pin.to_toml().unwrap()).unwrap();
+    };
+    let records = || fs::read_dir(host.home.path("ledger/performance")).unwrap().count();
+    host.pin(&same());
+    host.qualifies();
+    host.does("promote", &name());
+
+    host.pin(&guests::guest("liar_slower").unwrap());
+    host.does(
+        "qualify",
+        &json!({ "name": "liar", "model": "honest", "rounds": 4, "tolerance": 0.6 }),
+    );
+    elsewhere();
+    let (before, runs) = (records(), host.runs());
+    let why = host.refuses("promote", &name(), 409, "guardrail-broken");
+    assert!(why.contains("expected at least"), "{why}");
+    assert_eq!((records(), host.runs()), (before + 1, runs));
+
+    let next = [&guests::guest("liar").unwrap()[..], b"\0\x05\x04next"].concat();
+    host.pin(&next);
+    host.qualifies();
+    elsewhere();
+    host.does("promote", &name());
+    assert_eq!(host.runs(), (format!("sha256:{}", sha256(&next)), 3));
+}
+
 #[test]
 fn what_loses_over_http_is_withdrawn_and_what_it_lost_is_told() {
     let host = Host::new();

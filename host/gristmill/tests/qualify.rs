@@ -97,3 +97,42 @@ fn what_cannot_be_compared_is_named() {
     }
     assert!(home.path("ledger/candidates/liar.toml").exists(), "nothing was said against it");
 }
+
+/// As if the candidate had been measured on another class of host.
+fn elsewhere(home: &Home) {
+    let file = home.path("ledger/candidates/liar.toml");
+    let mut pin = Pin::parse(&fs::read_to_string(&file).unwrap()).unwrap();
+    pin.guardrail.as_mut().unwrap().measured[0].host_class = "aarch64-neon-8".to_owned();
+    fs::write(file, pin.to_toml().unwrap()).unwrap();
+}
+
+#[test]
+fn what_was_measured_elsewhere_is_measured_here_before_it_is_promoted() {
+    let home = home();
+    let marked =
+        |mark: &[u8; 4]| [&guests::guest("liar").unwrap()[..], b"\0\x05\x04", mark].concat();
+    propose(&home, &marked(b"same"));
+    home.says(QUALIFY);
+    home.says(&["ledger", "promote", "liar"]);
+
+    propose(&home, &marked(b"more"));
+    home.says(QUALIFY);
+    elsewhere(&home);
+    let [_, records] = written(&home);
+    home.says(&["ledger", "promote", "liar"]);
+    assert_eq!((in_force(&home).sequence, written(&home)[1]), (3, records + 1));
+
+    // What is in force knows this class again, and a candidate is held to that.
+    propose(&home, &marked(b"once"));
+    home.says(QUALIFY);
+    home.says(&["ledger", "promote", "liar"]);
+    let before = in_force(&home);
+    propose(&home, &guests::guest("liar_slower").unwrap());
+    home.says(&[QUALIFY, &["--tolerance", "0.6"]].concat());
+    elsewhere(&home);
+    home.refuses(&["ledger", "promote", "liar"], "expected at least");
+    propose(&home, &marked(b"mute"));
+    home.refuses(&["ledger", "promote", "liar"], "no report says with which model");
+    assert_eq!(in_force(&home), before);
+    assert!(home.says(&["ledger", "verify"]).contains("sound"));
+}

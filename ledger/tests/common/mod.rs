@@ -190,7 +190,7 @@ pub fn record(component: &[u8]) -> Record {
             runtime: "0.1.0".into(),
         },
         model: "m".into(),
-        model_digest: sha256(b"model"),
+        model_digest: Some(sha256(b"model")),
         quantization: "Q4_K_M".into(),
         placement: "cpu".into(),
         threads: 2,
