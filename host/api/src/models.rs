@@ -4,16 +4,20 @@
 use gristmill_core::{Code, Result};
 use gristmill_router::{Plan, Record, Resident};
 
-use crate::{account::Account, keys, state::AppState};
+use crate::{
+    account::Account,
+    keys::{self, Caller},
+    state::AppState,
+};
 
 /// The one plan for a model, noted in the request's account. A key that reaches the model on one
-/// back-end gets no block's alternative.
+/// back-end gets no block's alternative, and the first in the order where it may not have the fastest.
 ///
 /// # Errors
 /// As [`gristmill_router::Router::resolve`]; `not-found` for a model that the key does not reach.
 pub async fn plan(state: &AppState, account: &Account, model: &str) -> Result<Plan> {
     let caller = account.caller();
-    let plan = match state.router.resolve(model).await {
+    let plan = match found(state, &caller, model).await {
         Ok(plan) if !caller.may(&plan) => return Err(keys::missing(model)),
         Ok(plan) if caller.tied(&plan) => plan.alone(),
         Ok(plan) => plan,
@@ -64,5 +68,14 @@ pub async fn residents(state: &AppState, account: &Account) -> Result<Vec<Reside
 }
 
 async fn reaches(state: &AppState, account: &Account, model: &str) -> bool {
-    state.router.resolve(model).await.is_ok_and(|plan| account.caller().may(&plan))
+    let caller = account.caller();
+    found(state, &caller, model).await.is_ok_and(|plan| caller.may(&plan))
+}
+
+/// The fastest that has the model; else the first in the order.
+async fn found(state: &AppState, caller: &Caller, model: &str) -> Result<Plan> {
+    match state.router.resolve(model).await {
+        Ok(plan) if !caller.may(&plan) => state.router.first(model).await,
+        found => found,
+    }
 }

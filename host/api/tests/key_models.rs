@@ -11,7 +11,7 @@ use gristmill_ledger::evidence::Evidence;
 use gristmill_policies::Block;
 use gristmill_router::{Known, Limits, Router, RouterConfig, Source};
 use serde_json::{Value, json};
-use support::{Bench, CHATS, Double, Keyed, Memory, Shelf, ask_at, hello};
+use support::{Bench, CHATS, DIGEST, Double, Keyed, Memory, Shelf, ask_at, hello};
 
 const LISTS: [&str; 2] = ["/api/tags", "/v1/models"];
 
@@ -108,17 +108,9 @@ async fn a_key_for_one_back_end_gets_no_alternative() {
                  reason = \"r\"\nevidence = \"e\"\nexpires = \"2999-01-01\"\nalternative = \"there\"";
     let block = Block::parse("no-text", block).unwrap();
     let known = Known::new(vec![block], Vec::new(), Evidence::default());
-    let (double, other) = (Double::playing(hello()), Double::playing(hello()));
+    let other = Double::playing(hello());
     *other.kind.lock().unwrap() = "other";
-    let shelf = Arc::new(Shelf::default());
-    let router =
-        Router::new(RouterConfig::default(), shelf, Arc::new(Memory::default())).with_known(known);
-    for (name, double) in [("here", &double), ("there", &other)] {
-        let limits = Limits::default();
-        router.install(name, Source::Store, limits, double.clone()).await.unwrap();
-    }
-    let state = AppState::new(keyed.config(), Arc::new(router));
-    let bench = Bench { app: app(state.clone()), state, double };
+    let bench = two(&keyed, known, &other).await;
 
     for path in CHATS {
         let body = ask_at(path, false).to_string();
@@ -136,4 +128,54 @@ async fn a_key_for_one_back_end_gets_no_alternative() {
         other.requests.lock().unwrap().clear();
     }
     assert!(bench.double.requests.lock().unwrap().is_empty());
+}
+
+/// A back-end `here`, and `there`, this one.
+async fn two(keyed: &Keyed, known: Known, there: &Arc<Double>) -> Bench {
+    let double = Double::playing(hello());
+    let shelf = Arc::new(Shelf::default());
+    let router =
+        Router::new(RouterConfig::default(), shelf, Arc::new(Memory::default())).with_known(known);
+    for (name, double) in [("here", &double), ("there", there)] {
+        let limits = Limits::default();
+        router.install(name, Source::Store, limits, double.clone()).await.unwrap();
+    }
+    let state = AppState::new(keyed.config(), Arc::new(router));
+    Bench { app: app(state.clone()), state, double }
+}
+
+#[tokio::test]
+async fn a_key_that_may_not_have_the_fastest_gets_what_it_may_have() {
+    let keyed = Keyed::new();
+    let here = keyed.add("here", |key| key.models = Some(vec!["here/tiny".into()]));
+    let any = keyed.add("any", |key| key.models = Some(vec!["tiny".into()]));
+    let record = |component: &str, decode: u32| {
+        let record = json!({
+            "component": "double", "component-digest": component, "model": "tiny",
+            "model-digest": "abcd", "quantization": "Q8_0", "placement": "cpu", "threads": 2,
+            "host": { "os": "linux", "arch": "x86_64", "isa": "avx2", "processors": 2,
+                      "memory": 1, "runtime": "0.1.0" },
+            "prefill-tokens": 1, "decode-tokens": 1, "prefill-per-second": 100.0,
+            "decode-per-second": decode, "memory": {}, "result": "steady",
+            "date": "2026-11-30T12:00:00Z"
+        });
+        serde_json::from_value(record).unwrap()
+    };
+    let own = DIGEST.trim_start_matches("sha256:");
+    let measured = vec![record(own, 10), record("fast", 20)];
+    let mut other = Double::playing(hello());
+    Arc::get_mut(&mut other).unwrap().digest = "sha256:fast";
+    let bench = two(&keyed, Known::default().with_measured(measured), &other).await;
+    for path in CHATS {
+        for (key, backend) in [(&here, "here"), (&any, "there")] {
+            let reply =
+                bench.by(Some(key), Method::POST, path, &ask_at(path, false).to_string()).await;
+            assert_eq!(reply.status, 200, "{path}: {}", reply.text());
+            assert_eq!(reply.header("x-gristmill-backend"), backend, "{path}");
+        }
+    }
+    for path in LISTS {
+        let list = bench.by(Some(&here), Method::GET, path, "").await;
+        assert!(named(&list.json()) > 0, "{path}");
+    }
 }

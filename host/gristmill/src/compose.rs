@@ -16,7 +16,11 @@ use gristmill_core::program::Families;
 use gristmill_engine::{Engine, EngineConfig, cache::KvTypes, runtime::Runtime as _};
 use gristmill_kernels::{Pool, Quant, isa};
 use gristmill_ledger::{
-    Date, Kind, Ledger, Pin, Trust, contract, evidence::Evidence, grant_digest, prove::granted,
+    Date, Kind, Ledger, LedgerError, Pin, Trust, contract,
+    evidence::Evidence,
+    grant_digest,
+    performance::{self, Record},
+    prove::granted,
 };
 use gristmill_policies::{Grant, Policies, Rules};
 use gristmill_router::{
@@ -26,7 +30,9 @@ use gristmill_sandbox::{
     Compiler, FamilySet, LoadError, Sandbox, SandboxConfig, Services, backend::Backend,
 };
 
-use crate::{backends::Server, catalogue::Catalogue, models::store, settings::Settings};
+use crate::{
+    backends::Server, catalogue::Catalogue, ledger::fingerprint, models::store, settings::Settings,
+};
 
 /// Where things lie on this machine.
 #[derive(Debug, Clone)]
@@ -170,10 +176,19 @@ pub(crate) async fn compose_of(
     Ok(Composed { router, engine, plugins, configured, bound, families })
 }
 
-/// What is known against back-ends: blocks of the policies, evidence of the ledger.
+/// What is known of back-ends: blocks of the policies, evidence and measurements of the ledger.
 fn known(places: &Places) -> Result<Known> {
     let blocks = gristmill_policies::block::open(&places.policies)?;
-    Ok(Known::new(blocks, hardware(), Evidence::open(&places.ledger)?))
+    let known = Known::new(blocks, hardware(), Evidence::open(&places.ledger)?);
+    Ok(known.with_measured(measured(places)?))
+}
+
+/// The ledger's measurements on this class of host.
+pub(crate) fn measured(places: &Places) -> Result<Vec<Record>, LedgerError> {
+    let class = fingerprint().class();
+    let mut records = performance::open(&places.ledger)?;
+    records.retain(|record| record.host.class() == class);
+    Ok(records)
 }
 
 /// Parameter policies and profiles, as they lie in the folder now.

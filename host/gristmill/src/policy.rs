@@ -7,7 +7,7 @@ use gristmill_ledger::evidence::Evidence;
 use gristmill_policies::{Approvals, Block, Policies, PolicyError, Rules, block};
 
 use crate::{
-    compose::{Places, hardware},
+    compose::{Places, hardware, measured},
     promote::Promoter,
     schema,
 };
@@ -139,6 +139,24 @@ pub(crate) fn reread(promoter: &Promoter, by: &str) {
         }
         Err(unsound) => {
             tracing::error!(by, "{}; the policies before it stay in force", refused(unsound));
+        }
+    }
+}
+
+/// Reads the ledger's measurements again: they decide between back-ends that have the same weights.
+pub(crate) fn reread_measured(promoter: &Promoter, by: &str) {
+    let router = &promoter.router;
+    match measured(&promoter.places) {
+        Ok(records) => {
+            tracing::info!(by, records = records.len(), "measurements read again");
+            router.know(router.known().with_measured(records));
+        }
+        Err(error) => {
+            let code = error.code();
+            tracing::error!(
+                by,
+                "measurements refused ({code}): {error}; those before it stay in force"
+            );
         }
     }
 }

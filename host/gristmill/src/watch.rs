@@ -82,6 +82,7 @@ pub(crate) fn watch(promoter: &Arc<Promoter>, seen: Seen) -> Result<()> {
 pub(crate) struct Seen {
     policies: Option<Stamp>,
     evidence: Option<Stamp>,
+    performance: Option<Stamp>,
     pins: Option<Stamp>,
     ledger: Option<Stamp>,
 }
@@ -93,6 +94,7 @@ impl Seen {
         Self {
             policies: Some(Stamp::default().with(&places.policies, true)),
             evidence: stamp("evidence", false),
+            performance: stamp("performance", false),
             pins: stamp("pins", false),
             ledger: stamp("", false),
         }
@@ -107,6 +109,9 @@ fn keep_up(promoter: &Promoter, before: Seen, by: &str) -> Seen {
     }
     if before.evidence != now.evidence {
         policy::reread_evidence(promoter, by);
+    }
+    if before.performance != now.performance {
+        policy::reread_measured(promoter, by);
     }
     if !policies && before.pins == now.pins && before.ledger == now.ledger {
         return now;

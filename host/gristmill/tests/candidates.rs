@@ -272,6 +272,8 @@ fn what_was_measured_elsewhere_is_measured_by_the_host_that_serves() {
     host.pin(&same());
     host.qualifies();
     host.does("promote", &name());
+    // They decide between back-ends, from then on.
+    host.serving.says("measurements read again");
 
     host.pin(&guests::guest("liar_slower").unwrap());
     host.does(

@@ -1,4 +1,5 @@
-//! What is known against a back-end: blocks (regressions as data) and claims that probes contradict.
+//! What is known of back-ends: blocks (regressions as data), claims that probes contradict, and how
+//! fast they are with a model.
 //!
 //! Owns: whether a block hits a request, the refusal that names it, which back-end may answer
 //! instead, and the claims of a model as they stand after the evidence. Nothing is ever substituted
@@ -12,19 +13,25 @@ use gristmill_core::{
     Code, Error,
     capability::{Claim, Descriptor, ModelInfo, Reason, Support},
 };
-use gristmill_ledger::evidence::Evidence;
+use gristmill_ledger::{evidence::Evidence, performance::Record};
 use gristmill_policies::Block;
 use jiff::{Timestamp, civil::Date, tz::TimeZone};
 
 /// The reason's code of a claim that a probe contradicts.
 pub(crate) const CONTRADICTED: &str = "probe";
 
-/// Blocks and evidence, as the host has read them.
+/// Tokens of the request by which speeds are compared, as `cargo xtask bench` measures them: read, …
+pub const READ: f64 = 512.0;
+/// … and written.
+pub const WRITTEN: f64 = 128.0;
+
+/// Blocks, evidence and measurements, as the host has read them.
 #[derive(Debug, Clone, Default)]
 pub struct Known {
     blocks: Vec<Block>,
     hardware: Vec<String>,
     evidence: Arc<Evidence>,
+    measured: Arc<[Record]>,
 }
 
 impl Known {
@@ -35,20 +42,39 @@ impl Known {
         for block in blocks.iter().filter(|block| block.expired(today())) {
             tracing::warn!(block = block.id, expired = %block.expires, "an expired block is not applied");
         }
-        Self { blocks, hardware, evidence: Arc::new(evidence) }
+        Self { blocks, hardware, evidence: Arc::new(evidence), measured: Arc::default() }
     }
 
     /// The same evidence with these blocks.
     #[must_use]
     pub fn with_blocks(&self, blocks: Vec<Block>) -> Self {
-        let known = Self::new(blocks, self.hardware.clone(), Evidence::default());
-        Self { evidence: Arc::clone(&self.evidence), ..known }
+        let Self { blocks, .. } = Self::new(blocks, Vec::new(), Evidence::default());
+        Self { blocks, ..self.clone() }
     }
 
     /// The same blocks with this evidence.
     #[must_use]
     pub fn with_evidence(&self, evidence: Evidence) -> Self {
         Self { evidence: Arc::new(evidence), ..self.clone() }
+    }
+
+    /// The same with these measurements, which were made on this class of host.
+    #[must_use]
+    pub fn with_measured(&self, measured: Vec<Record>) -> Self {
+        Self { measured: measured.into(), ..self.clone() }
+    }
+
+    /// What a request takes with this model and this component (`sha256:…`), in seconds: to read
+    /// [`READ`] tokens and to write [`WRITTEN`], as last measured steadily. Nothing without a digest of the
+    /// weights.
+    #[must_use]
+    pub fn takes(&self, component: &str, info: &ModelInfo) -> Option<f64> {
+        let (component, weights) = (bare(component), bare(info.digest.as_deref()?));
+        let of_it = self.measured.iter().filter(|record| {
+            record.component_digest == component && record.model_digest.as_deref() == Some(weights)
+        });
+        let last = of_it.filter_map(|it| Some((it.date, it.baseline()?))).max_by_key(|it| it.0);
+        last.map(|(_, rates)| READ / rates.prefill + WRITTEN / rates.decode)
     }
 
     /// Whether anything at all is known against back-ends of this kind or this component, so that
@@ -149,11 +175,14 @@ pub fn refusal(block: &Block, backend: &str, model: &str) -> Error {
 /// Whether two back-ends mean the same weights: by digest where both know it, else by name.
 #[must_use]
 pub fn same_model(a: &ModelInfo, b: &ModelInfo) -> bool {
-    let bare = |digest: &str| digest.strip_prefix("sha256:").unwrap_or(digest).to_owned();
     match (&a.digest, &b.digest) {
         (Some(a), Some(b)) => bare(a) == bare(b),
         _ => a.id == b.id,
     }
+}
+
+fn bare(digest: &str) -> &str {
+    digest.strip_prefix("sha256:").unwrap_or(digest)
 }
 
 fn today() -> Date {

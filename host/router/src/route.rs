@@ -21,6 +21,7 @@ mod ask;
 mod catalogue;
 mod checks;
 mod explain;
+mod fastest;
 mod kept;
 mod plan;
 mod swaps;
@@ -89,15 +90,24 @@ impl Router {
         &self.backends
     }
 
-    /// The one plan for a name: the first live back-end, in order of installation, that has the
-    /// model. `NAME/model` asks the back-end NAME alone; only if it answers that it has no such model
-    /// is the whole looked for as a model's name. Nothing is substituted: a back-end that had the
-    /// model and cannot be asked now is not passed over for another.
+    /// The one plan for a name: [`Router::first`], or a back-end with the very same weights that was
+    /// measured to be faster. `NAME/model` asks the back-end NAME alone; only if it answers that it has no
+    /// such model is the whole looked for as a model's name.
+    ///
+    /// # Errors
+    /// As [`Router::first`].
+    pub async fn resolve(&self, asked: &str) -> Result<Plan> {
+        Ok(self.find(asked).await?.plan)
+    }
+
+    /// The plan for a name on the first live back-end, in order of installation, that has the model.
+    /// Nothing is substituted: a back-end that had the model and cannot be asked now is not passed over for
+    /// another.
     ///
     /// # Errors
     /// `invalid-request` for what cannot be a name, `not-found`; the failure of a back-end that
     /// could not be asked, when it had the model, was asked by name, or no other has the model.
-    pub async fn resolve(&self, asked: &str) -> Result<Plan> {
+    pub async fn first(&self, asked: &str) -> Result<Plan> {
         let key = name::key(asked)?;
         let slots = self.backends.slots();
         if let Some((slot, key)) = named(&slots, &key) {

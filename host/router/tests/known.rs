@@ -1,5 +1,6 @@
 //! What is known against a back-end is kept to: a block refuses by its name or lets the alternative
-//! it names answer, and a claim that a probe contradicts is no claim.
+//! it names answer, a claim that a probe contradicts is no claim, and of those that have the very same weights
+//! the one answers that was measured to be the fastest.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -9,7 +10,11 @@
 )]
 
 use std::{
-    sync::{Arc, Mutex},
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
@@ -20,12 +25,17 @@ use gristmill_core::{
     event::{Event, Finish},
     request::{EmbedRequest, Embeddings, Prompt, Ranked, Request, RerankRequest, Tool, ToolChoice},
 };
-use gristmill_ledger::evidence::{
-    Evidence, Finding, Host, Model, Outcome, Resource, STATEMENT, Statement, TEST_RESULT,
-    TestResult, Tested, Verdict,
+use gristmill_ledger::{
+    evidence::{
+        Evidence, Finding, Host, Model, Outcome, Resource, STATEMENT, Statement, TEST_RESULT,
+        TestResult, Tested, Verdict,
+    },
+    performance::{HostFingerprint, Record, ResultClass},
 };
 use gristmill_policies::Block;
-use gristmill_router::{Known, Limits, NoModels, NoResidency, Router, RouterConfig, Source};
+use gristmill_router::{
+    Considered, Known, Limits, NoModels, NoResidency, Router, RouterConfig, Source,
+};
 use gristmill_sandbox::{Backend, Generation};
 
 const WEIGHTS: &str = "sha256:aa";
@@ -37,6 +47,8 @@ struct Server {
     model: ModelInfo,
     /// The version it tells; none: it cannot be asked.
     version: Mutex<Option<&'static str>>,
+    /// How often it was asked for its models.
+    listed: AtomicU32,
 }
 
 impl Server {
@@ -45,6 +57,7 @@ impl Server {
             kind,
             digest: format!("sha256:{kind}"),
             version: Mutex::new(Some("0.4.9")),
+            listed: AtomicU32::new(0),
             model: ModelInfo {
                 id: "gemma".into(),
                 digest: weights.map(str::to_owned),
@@ -74,6 +87,7 @@ impl Backend for Server {
     }
 
     async fn models(&self) -> Result<Vec<ModelInfo>> {
+        self.listed.fetch_add(1, Ordering::Relaxed);
         Ok(vec![self.model.clone()])
     }
 
@@ -396,5 +410,88 @@ async fn a_claim_that_a_probe_contradicts_is_no_claim() {
         assert_eq!(error.code, Code::Unsupported);
         assert!(error.message.contains("probe tools.ids"), "{error}");
         assert!(outcome(&router, plain()).await.is_ok());
+    }
+}
+
+/// That `component` writes so many tokens a second with these weights.
+fn measured(component: &str, weights: &str, decode: f64) -> Record {
+    Record {
+        component: component.into(),
+        component_digest: component.into(),
+        host: HostFingerprint {
+            os: "linux".into(),
+            arch: "x86_64".into(),
+            isa: "avx2".into(),
+            processors: 2,
+            processor: None,
+            memory: 8 << 30,
+            runtime: "0.1.0".into(),
+        },
+        model: "gemma".into(),
+        model_digest: Some(weights.into()),
+        quantization: "Q4_0".into(),
+        placement: "cpu".into(),
+        threads: 2,
+        prefill_tokens: 512,
+        decode_tokens: 128,
+        prefill_per_second: 512.0,
+        decode_per_second: decode,
+        memory: BTreeMap::new(),
+        result: ResultClass::Steady,
+        date: "2026-11-30T12:00:00Z".parse().unwrap(),
+    }
+}
+
+#[tokio::test]
+async fn of_the_same_weights_the_fastest_as_measured_answers() {
+    let ollama = || measured("ollama", "aa", 64.0);
+    let vllm = |decode| measured("vllm", "aa", decode);
+    let unsteady = Record { result: ResultClass::Unsteady, ..vllm(128.0) };
+    let later = Record { date: "2026-11-30T13:00:00Z".parse().unwrap(), ..vllm(32.0) };
+    let nothing = Vec::new;
+    let lost = || vec![block("b", "backend = \"vllm\"\ncapability = \"tools.calling\"\n")];
+    let deaf = |server: &mut Server| server.model.claims.truncate(1);
+    let other = |server: &mut Server| server.model.digest = Some("sha256:bb".into());
+    let unnamed = |server: &mut Server| server.model.digest = None;
+    let same = |_: &mut Server| {};
+    for (what, records, blocks, change, expected) in [
+        ("nothing is known", vec![], nothing(), same as fn(&mut Server), "ollama"),
+        ("faster", vec![ollama(), vllm(128.0)], nothing(), same, "vllm"),
+        ("not faster", vec![ollama(), vllm(64.0)], nothing(), same, "ollama"),
+        ("the first was not measured", vec![vllm(128.0)], nothing(), same, "ollama"),
+        ("not steady", vec![ollama(), unsteady], nothing(), same, "ollama"),
+        ("no longer faster", vec![ollama(), later, vllm(128.0)], nothing(), same, "ollama"),
+        ("other weights", vec![ollama(), vllm(128.0)], nothing(), other, "ollama"),
+        ("weights unknown", vec![ollama(), vllm(128.0)], nothing(), unnamed, "ollama"),
+        ("it can do less", vec![ollama(), vllm(128.0)], nothing(), deaf, "ollama"),
+        ("blocked for something", vec![ollama(), vllm(128.0)], lost(), same, "ollama"),
+    ] {
+        let mut second = Server::new("vllm", Some("aa"));
+        change(Arc::get_mut(&mut second).unwrap());
+        let asks = records.iter().any(|it| it.component == "vllm") && records.len() > 1;
+        let servers = [Server::new("ollama", Some(WEIGHTS)), Arc::clone(&second)];
+        let router = router(knows(blocks).with_measured(records), &servers).await;
+        let before = second.listed.load(Ordering::Relaxed);
+        assert_eq!(outcome(&router, plain()).await.unwrap(), expected, "{what}");
+        assert!(asks || second.listed.load(Ordering::Relaxed) == before, "{what}: nobody asks it");
+        let named = router.resolve("ollama/gemma").await.unwrap();
+        assert_eq!(named.provenance().backend, "ollama", "{what}: it is asked by its name");
+
+        let explained = router.explain("gemma", Some(&plain())).await.unwrap();
+        assert_eq!(explained.winner.unwrap().backend, expected, "{what}");
+        let [first, second] = &explained.candidates[..] else { panic!("{what}") };
+        let said = |candidate: &Considered, name: &str| {
+            let found = candidate.conditions.iter().find(|condition| condition.name == name);
+            found.map(|condition| condition.holds)
+        };
+        let slower = expected == "vllm";
+        assert_eq!(said(first, "fastest"), slower.then_some(false), "{what}");
+        assert_eq!(said(second, "fastest"), slower.then_some(true), "{what}");
+        assert_eq!(said(second, "first"), (!slower).then_some(false), "{what}");
+        if slower {
+            assert_eq!((first.takes, second.takes), (Some(3.0), Some(2.0)));
+            let told = &second.conditions.last().unwrap().detail;
+            assert_eq!(told, "it has the weights of ollama and takes 2.000 s, that one 3.000 s");
+        }
     }
 }

@@ -73,6 +73,7 @@ fn candidate(considered: &Considered) -> Candidate {
         conditions: conditions.collect(),
         refusal: considered.refusal.as_ref().map(|error: &Error| error.into()),
         score: (&considered.score).into(),
+        takes_seconds: considered.takes,
         wins: considered.wins,
     }
 }

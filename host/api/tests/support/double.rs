@@ -74,6 +74,7 @@ pub struct Double {
     pub embeds: Mutex<Vec<EmbedRequest>>,
     /// What it says it is, when it is installed.
     pub kind: Mutex<&'static str>,
+    pub digest: &'static str,
     pub claims: Mutex<Vec<Claim>>,
     pub ready: Mutex<bool>,
     /// Generations alive.
@@ -95,6 +96,7 @@ impl Double {
             requests: Mutex::default(),
             embeds: Mutex::default(),
             kind: Mutex::new("scripted"),
+            digest: DIGEST,
             claims: Mutex::default(),
             ready: Mutex::new(true),
             live: Arc::new(watch::Sender::new(0)),
@@ -177,7 +179,7 @@ impl Generation for Playing {
 #[async_trait]
 impl Backend for Double {
     fn digest(&self) -> &str {
-        DIGEST
+        self.digest
     }
 
     async fn describe(&self) -> Result<Descriptor> {

@@ -2,8 +2,9 @@
 //!
 //! The winner is found by the code that routes; the conditions beside it say what holds for every
 //! live back-end, also for those that were not asked because an earlier one has the model. Looking
-//! takes no place in a queue and asks for no answer. Scores are what the host has measured; they
-//! explain and do not decide: the order of installation does, and nothing is substituted.
+//! takes no place in a queue and asks for no answer. What the ledger's measurements say that a request
+//! takes decides between back-ends that have the very same weights ([`super::fastest`]), else the order
+//! of installation does; how the last requests went explains and does not decide.
 
 use std::sync::Arc;
 
@@ -13,7 +14,9 @@ use gristmill_core::{
 };
 
 use super::{
-    Plan, Provenance, Router, called, named,
+    Plan, Provenance, Router, called,
+    fastest::{Found, Over},
+    named,
     plan::{capabilities, needs},
 };
 use crate::{
@@ -53,6 +56,9 @@ pub struct Considered {
     pub refusal: Option<Error>,
     /// What was measured of its last requests.
     pub score: WindowReport,
+    /// What a request takes with the model, in seconds, where that was measured on this class of host
+    /// ([`crate::Known::takes`]).
+    pub takes: Option<f64>,
     /// Whether it is the one.
     pub wins: bool,
 }
@@ -62,7 +68,7 @@ pub struct Considered {
 pub struct Condition {
     /// `named` (the name asks for this back-end, or for none), `reachable` (it could be asked for
     /// its models), `has-model`, a capability by its name, `unblocked`, `has-room`, `first` (no
-    /// earlier back-end has the model).
+    /// earlier back-end has the model), `fastest` (of those with the very same weights).
     pub name: String,
     /// Whether it holds.
     pub holds: bool,
@@ -105,6 +111,9 @@ impl Router {
             let request = request.unwrap_or(&plain);
             let may = alone.is_none();
             candidates.push(self.consider(slot, &key, request, may, &mut earlier).await?);
+        }
+        if let Ok(Found { plan, over: Some(over) }) = self.find(asked).await {
+            told(&mut candidates, &plan.slot.name, &over);
         }
         let (winner, refusal) = match outcome {
             Ok(winner) => (Some(winner), None),
@@ -155,6 +164,7 @@ impl Router {
             conditions: Vec::new(),
             refusal: None,
             score: generation.window.report(),
+            takes: None,
             wins: false,
         };
         let mut say = |name: &str, refusal: Option<Error>, detail: String| {
@@ -203,7 +213,26 @@ impl Router {
             earlier.get_or_insert_with(|| slot.name.clone());
         }
         considered.model = Some(plan.info.id.clone());
+        considered.takes = self.known().takes(&generation.digest, &plan.info);
         Ok(considered)
+    }
+}
+
+/// Says of the fastest and of the first in the order why that one is asked.
+fn told(candidates: &mut [Considered], fastest: &str, Over { first, takes, took }: &Over) {
+    for Considered { backend, conditions, .. } in candidates {
+        if backend == fastest {
+            conditions.retain(|condition| condition.name != "first");
+            let detail = format!(
+                "it has the weights of {first} and takes {takes:.3} s, that one {took:.3} s"
+            );
+            conditions.push(Condition::new("fastest", true, detail));
+        } else if backend == first {
+            let detail = format!(
+                "{fastest} has the same weights and takes {takes:.3} s, this one {took:.3} s"
+            );
+            conditions.push(Condition::new("fastest", false, detail));
+        }
     }
 }
 

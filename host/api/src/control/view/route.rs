@@ -89,6 +89,9 @@ pub struct Candidate {
     pub refusal: Option<Cause>,
     /// What was measured of its last requests. It explains and does not decide.
     pub score: Score,
+    /// What reading 512 tokens and writing 128 takes with the model, by the ledger's last steady measurement
+    /// on this class of host. Between back-ends with the very same weights it decides.
+    pub takes_seconds: Option<f64>,
     /// Whether it would answer.
     pub wins: bool,
 }
@@ -98,7 +101,7 @@ pub struct Candidate {
 pub struct Condition {
     /// `named` (the name asks for this back-end, or for none), `reachable` (it could be asked for its
     /// models), `has-model`, a capability by its name, `unblocked`, `has-room`, `first` (no earlier
-    /// back-end has the model).
+    /// back-end has the model), `fastest` (of those with the very same weights).
     pub name: String,
     /// Whether it holds.
     pub holds: bool,
