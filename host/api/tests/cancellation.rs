@@ -59,7 +59,7 @@ async fn a_queued_request_whose_client_is_gone_never_runs() {
             vec![Beat::Events(vec![text("ok"), finish("stop")])]
         })
     });
-    let limits = Limits { active: 1, queued: 1 };
+    let limits = Limits { active: 1, queued: 1, ..Limits::default() };
     let bench = bench_with(double, ApiConfig::default(), limits).await;
     let server = bench.listen(ServeConfig::default()).await;
     let ask = |prompt: &str| serde_json::json!({ "model": "tiny", "prompt": prompt });

@@ -1,4 +1,4 @@
-//! Bounds: body size and body time, header time, memory behind readers that do not read.
+//! Bounds: body size and body time, header time, time in the queue, memory behind readers that do not read.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -227,7 +227,7 @@ async fn a_thousand_readers_that_do_not_read_cost_little_and_hurt_nobody() {
         Some("never") => endless(),
         _ => hello(),
     });
-    let limits = Limits { active: READERS + 10, queued: 10 };
+    let limits = Limits { active: READERS + 10, queued: 10, ..Limits::default() };
     let bench = bench_with(double, ApiConfig::default(), limits).await;
     let server = bench.listen(ServeConfig::default()).await;
     let before = resident();
@@ -264,4 +264,25 @@ async fn a_thousand_readers_that_do_not_read_cost_little_and_hurt_nobody() {
         }
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_request_that_waited_too_long_has_its_real_status_streaming_or_not() {
+    let double = Double::playing(Play::Beats(vec![Beat::Hang]));
+    let limits = Limits { active: 1, queued: 1, wait: Duration::from_millis(20) };
+    let bench = bench_with(double, ApiConfig::default(), limits).await;
+    let server = bench.listen(ServeConfig::default()).await;
+    let _first = server.begin(CHATS[0], &ask_at(CHATS[0], true)).await;
+    bench.double.begun(1).await;
+    for path in CHATS {
+        for stream in [true, false] {
+            let refused = server.call(path, &ask_at(path, stream)).await;
+            assert!(refused.starts_with("HTTP/1.1 503"), "{path}: {refused}");
+            assert!(
+                refused.contains("retry-after: ") && refused.contains("within 20ms"),
+                "{refused}"
+            );
+        }
+    }
+    assert_eq!(bench.double.requests.lock().unwrap().len(), 1, "none of them ran");
 }

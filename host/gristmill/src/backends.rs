@@ -32,6 +32,7 @@ const KEYS: &[(&str, &str)] = &[
     ("total-ms", "Longest exchange."),
     ("active", "Answers of one model at the same time; more wait."),
     ("queued", "Answers of one model that may wait; more are told to come back."),
+    ("queue-ms", "Longest wait for a place; whoever waited as long is told to come back."),
 ];
 
 /// One server as configured.
@@ -108,6 +109,9 @@ impl Server {
         Limits {
             active: self.count("active").unwrap_or(default.active),
             queued: self.count("queued").unwrap_or(default.queued),
+            wait: self
+                .count("queue-ms")
+                .map_or(default.wait, |ms| Duration::from_millis(ms as u64)),
         }
     }
 

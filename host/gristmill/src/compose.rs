@@ -9,6 +9,7 @@ use std::{
     path::{Path, PathBuf},
     sync::Arc,
     thread,
+    time::Duration,
 };
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -249,6 +250,9 @@ impl Configured {
             limits: Limits {
                 active: number(settings, "engine.max_active").unwrap_or(4),
                 queued: number(settings, "engine.max_queued").unwrap_or(64),
+                wait: settings
+                    .count("engine.max_wait_seconds")
+                    .map_or(Limits::default().wait, Duration::from_secs),
             },
             servers: settings.servers().to_vec(),
             // A plugin's own products run on the thread that asks; the engine's threads are the

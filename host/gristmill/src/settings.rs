@@ -88,6 +88,7 @@ settings! {
     engine.context: Count = "", "Longest context of one answer, in tokens. Unset: what the model was trained for.";
     engine.max_active: Count = "4", "Answers computed at once; more wait.";
     engine.max_queued: Count = "64", "Answers that may wait; more are told to come back.";
+    engine.max_wait_seconds: Count = "600", "Longest wait for a place; whoever waited as long is told to come back.";
     engine.kv_k: Text = "\"F16\"", "Type of cached keys: F16, BF16, Q8_0, Q4_0 or F32.";
     engine.kv_v: Text = "\"F16\"", "Type of cached values: F16, BF16, Q8_0, Q4_0 or F32.";
     engine.memory_mib: Count = "", "Memory that models and caches may take, in MiB. Unset: what the machine has, less a reserve.";

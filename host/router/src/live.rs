@@ -11,6 +11,7 @@ use std::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use arc_swap::{ArcSwap, Guard};
@@ -44,11 +45,13 @@ pub struct Limits {
     pub active: usize,
     /// Requests that wait for one.
     pub queued: usize,
+    /// How long each waits at most.
+    pub wait: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { active: 4, queued: 512 }
+        Self { active: 4, queued: 512, wait: Duration::from_mins(10) }
     }
 }
 

@@ -1,7 +1,7 @@
 //! A bounded queue in front of one model on one back-end.
 //!
-//! So many answers run, so many wait in order, the rest is told when to come back. Whoever drops the
-//! future that waits has left the queue.
+//! So many answers run, so many wait in order and so long, the rest is told when to come back. Whoever drops
+//! the future that waits has left the queue.
 
 use std::{
     sync::{
@@ -14,7 +14,7 @@ use std::{
 use gristmill_core::{Code, Error, Result};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
-    time::Instant,
+    time::{Instant, timeout},
 };
 
 use crate::live::Limits;
@@ -49,16 +49,16 @@ impl Queue {
     /// Waits for a place.
     ///
     /// # Errors
-    /// `busy` with `retry_after_ms` when as many wait already as may.
+    /// `busy` with `retry_after_ms` when as many wait already as may, and when it waited as long as it may.
     pub async fn admit(self: &Arc<Self>) -> Result<Permit> {
         let since = Instant::now();
         let place = match Arc::clone(&self.places).try_acquire_owned() {
             Ok(place) => place,
             Err(_) => {
                 let waiting = Waiting::enter(self)?;
-                let place = Arc::clone(&self.places)
-                    .acquire_owned()
+                let place = timeout(self.limits.wait, Arc::clone(&self.places).acquire_owned())
                     .await
+                    .map_err(|_| self.waited())?
                     .map_err(|_| Error::internal("the queue was closed"))?;
                 drop(waiting);
                 place
@@ -95,13 +95,23 @@ impl Queue {
     }
 
     fn busy(&self) -> Error {
+        self.later("server busy, please try again. maximum pending requests exceeded")
+            .with("limit", self.limits.queued)
+    }
+
+    fn waited(&self) -> Error {
+        let wait = self.limits.wait;
+        self.later(&format!("server busy, please try again. no place became free within {wait:?}"))
+            .with("waited_ms", wait.as_millis())
+    }
+
+    /// `busy`, with advice of when to come back.
+    fn later(&self, why: &str) -> Error {
         let mean = self.mean.lock().map_or(1.0, |mean| *mean);
         let ahead = (self.waiting() + self.active()) as f64;
         let seconds = mean * ahead / self.limits.active.max(1) as f64;
         let wait = Duration::try_from_secs_f64(seconds).unwrap_or(RETRY.1).clamp(RETRY.0, RETRY.1);
-        Error::new(Code::Busy, "server busy, please try again. maximum pending requests exceeded")
-            .retry_after(u32::try_from(wait.as_millis()).unwrap_or(u32::MAX))
-            .with("limit", self.limits.queued)
+        Error::new(Code::Busy, why).retry_after(u32::try_from(wait.as_millis()).unwrap_or(u32::MAX))
     }
 }
 
@@ -156,7 +166,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_queue_is_bounded_and_whoever_leaves_makes_room() {
-        let queue = Queue::new(Limits { active: 1, queued: 1 });
+        let queue = Queue::new(Limits { active: 1, queued: 1, ..Limits::default() });
         let running = queue.admit().await.unwrap();
         let mut waiting = Box::pin(queue.admit());
         assert!(
@@ -179,5 +189,20 @@ mod tests {
         assert_eq!((queue.active(), queue.waiting()), (1, 0));
         drop(next);
         assert_eq!(queue.active(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_waited_as_long_as_it_may_is_told_to_come_back_and_has_left() {
+        let wait = Duration::from_secs(30);
+        let queue = Queue::new(Limits { active: 1, queued: 1, wait });
+        let running = queue.admit().await.unwrap();
+        let since = Instant::now();
+        let refused = queue.admit().await.unwrap_err();
+        assert_eq!((refused.code, since.elapsed()), (Code::Busy, wait));
+        assert!(refused.message.contains("no place became free within 30s"));
+        assert!(refused.retry_after_ms.unwrap() >= 1000);
+        assert_eq!((queue.active(), queue.waiting()), (1, 0));
+        drop(running);
+        queue.admit().await.unwrap();
     }
 }

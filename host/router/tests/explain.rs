@@ -32,7 +32,7 @@ async fn two(known: Known) -> Router {
     let router = Router::new(RouterConfig::default(), Arc::new(NoModels), Arc::new(NoResidency));
     let router = router.with_known(known);
     for (name, component) in [("one", "teller"), ("two", NEXT)] {
-        let limits = Limits { active: 1, queued: 0 };
+        let limits = Limits { active: 1, queued: 0, ..Limits::default() };
         router.install(name, Source::Listed, limits, bench.component(component)).await.unwrap();
     }
     router

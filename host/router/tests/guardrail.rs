@@ -35,7 +35,7 @@ fn patient() -> RouterConfig {
 }
 
 fn limits() -> Limits {
-    Limits { active: 64, queued: 64 }
+    Limits { active: 64, queued: 64, ..Limits::default() }
 }
 
 #[tokio::test]

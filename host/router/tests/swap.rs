@@ -130,7 +130,7 @@ fn guarded(guard: Guardrail) -> Rollout {
 
 #[tokio::test]
 async fn a_request_that_waits_through_a_swap_is_answered_by_what_answers_then() {
-    let one = Limits { active: 1, queued: 8 };
+    let one = Limits { active: 1, queued: 8, ..Limits::default() };
     let bench = Bench::with(RouterConfig::default(), one).await;
     let running = bench.begin("a", "1000000").await.unwrap();
     let mut waiting = Box::pin(bench.ask("b", "1"));
@@ -174,7 +174,7 @@ async fn what_is_bound_anew_takes_the_place_of_the_same_component_and_leaves_no_
 
 #[tokio::test]
 async fn what_the_new_generation_does_not_serve_the_old_one_answers_to_whoever_waited() {
-    let one = Limits { active: 1, queued: 8 };
+    let one = Limits { active: 1, queued: 8, ..Limits::default() };
     let bench = Bench::with(RouterConfig::default(), one).await;
     let running = bench.begin("a", "1000000").await.unwrap();
     let mut waiting = Box::pin(bench.ask("b", "1"));
@@ -189,7 +189,7 @@ async fn what_the_new_generation_does_not_serve_the_old_one_answers_to_whoever_w
 
 #[tokio::test]
 async fn vectors_and_ranks_tell_who_gave_them() {
-    let one = Limits { active: 1, queued: 8 };
+    let one = Limits { active: 1, queued: 8, ..Limits::default() };
     let bench = Bench::with(RouterConfig::default(), one).await;
     let plan = bench.router.resolve("teller").await.unwrap();
     let running = bench.begin("a", "1000000").await.unwrap();
@@ -257,7 +257,7 @@ async fn after_the_deadline_an_answer_of_the_old_generation_ends_by_name() {
 
 #[tokio::test]
 async fn a_retired_name_drains() {
-    let one = Limits { active: 1, queued: 8 };
+    let one = Limits { active: 1, queued: 8, ..Limits::default() };
     let mut bench = Bench::with(RouterConfig::default(), one).await;
     let mut running = bench.begin("a", "3").await.unwrap();
     let mut waiting = Box::pin(bench.begin("b", "1"));

@@ -37,7 +37,7 @@ const PERIOD: Duration = Duration::from_millis(5);
 const AROUND: u64 = 10;
 
 fn wide() -> Limits {
-    Limits { active: 2000, queued: 2000 }
+    Limits { active: 2000, queued: 2000, ..Limits::default() }
 }
 
 /// Who says what: component name by digest.

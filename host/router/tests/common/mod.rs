@@ -44,7 +44,8 @@ pub struct Bench {
 
 impl Bench {
     pub async fn new() -> Self {
-        Self::with(RouterConfig::default(), Limits { active: 64, queued: 512 }).await
+        Self::with(RouterConfig::default(), Limits { active: 64, queued: 512, ..Limits::default() })
+            .await
     }
 
     pub async fn with(config: RouterConfig, limits: Limits) -> Self {
