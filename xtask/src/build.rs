@@ -28,18 +28,31 @@ use crate::{
 pub(crate) fn plugins(pin: bool) -> Result<()> {
     let built = components()?;
     if pin {
-        let binary = host(false)?;
+        let binary = host(Host::Tested)?;
         pin_all(&binary, &built, &root().join("ledger"))?;
     }
     Ok(())
 }
 
-/// Lays out `target/dist` with an optimised host, or `target/dist-dev` with the one the tests have
-/// built already; the path of its binary.
-pub(crate) fn dist(optimised: bool) -> Result<PathBuf> {
+/// A host, by how it is built.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Host {
+    /// As the tests have built it already.
+    Tested,
+    /// Optimised, and sooner built than what is shipped.
+    Quick,
+    /// Optimised as a whole: what is shipped, and what is measured.
+    Shipped,
+}
+
+/// Lays out `target/dist`, or `target/dist-dev` with the host of the tests; the path of its binary.
+pub(crate) fn dist(which: Host) -> Result<PathBuf> {
     let built = components()?;
-    let binary = host(optimised)?;
-    let dist = root().join("target").join(if optimised { "dist" } else { "dist-dev" });
+    let binary = host(which)?;
+    let dist = root().join("target").join(match which {
+        Host::Tested => "dist-dev",
+        Host::Quick | Host::Shipped => "dist",
+    });
     let share = dist.join("share/gristmill");
     let installed = dist.join("bin/gristmill");
     for folder in ["bin", "share/gristmill/plugins"] {
@@ -134,16 +147,24 @@ pub(crate) fn components() -> Result<Vec<PathBuf>> {
     Ok(built)
 }
 
-/// Builds the host's binary and returns its path. The one of the `dev` profile is built as the tests
-/// build it: another selection of packages would have other features, and compile wasmtime again.
-fn host(optimised: bool) -> Result<PathBuf> {
-    run(cargo().args(match optimised {
-        true => ["build", "--locked", "--release", "--package", "gristmill"].as_slice(),
-        false => &["nextest", "run", "--locked", "--workspace", "--no-run"],
-    }))?;
-    let profile = if optimised { "release" } else { "debug" };
-    Ok(root().join("target").join(profile).join("gristmill"))
+/// Builds the host's binary and returns its path. The one of the tests is built as they build it: another
+/// selection of packages would have other features, and compile wasmtime again.
+fn host(which: Host) -> Result<PathBuf> {
+    let build = |profile| ["build", "--locked", "--profile", profile, "--package", "gristmill"];
+    let (arguments, folder) = match which {
+        Host::Tested => (
+            ["nextest", "run", "--locked", "--workspace", "--no-run", "--status-level=fail"],
+            "debug",
+        ),
+        Host::Quick => (build("release"), "release"),
+        Host::Shipped => (build(SHIPPED), SHIPPED),
+    };
+    run(cargo().args(arguments))?;
+    Ok(root().join("target").join(folder).join("gristmill"))
 }
+
+/// The profile of what is shipped; its folder is called after it.
+pub(crate) const SHIPPED: &str = "shipped";
 
 fn pin_all(binary: &Path, components: &[PathBuf], ledger: &Path) -> Result<()> {
     run(Command::new(binary)

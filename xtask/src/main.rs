@@ -40,7 +40,7 @@ fn main() -> Result<()> {
         "check" => check::check(),
         "plugins" => build::plugins(rest.iter().any(|arg| arg == "--pin")),
         "ledger" => ledger::ledger(&rest),
-        "dist" => build::dist(true).map(|_| ()),
+        "dist" => build::dist(build::Host::Shipped).map(|_| ()),
         "bench" => bench::run(&rest),
         "servers" => servers::llama_server().map(|binary| println!("{}", binary.display())),
         "setup" => setup::all(),

@@ -42,7 +42,7 @@ fn reference() -> Result<()> {
 
 /// Unmodified clients against the distribution.
 fn clients() -> Result<()> {
-    let binary = build::dist(false)?;
+    let binary = build::dist(build::Host::Tested)?;
     let python = venv(&root().join("target/clients"), &["tests/clients/requirements.txt"])?;
     let foreign = ["tests/clients/foreign/requirements.txt", "--no-deps"];
     venv(&root().join("target/foreign"), &foreign)?;

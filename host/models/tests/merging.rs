@@ -102,9 +102,24 @@ proptest! {
     fn listed_merges(
         joins in prop::collection::vec((0..40_usize, 0..40_usize), 0..40),
         whole_words: bool,
+        twice in prop::collection::vec(0..40_usize, 0..3),
+        control: bool,
         words in prop::collection::vec("[abc]{1,40}", 1..20),
     ) {
-        let (tokens, merges) = vocabulary(&joins);
+        let (mut tokens, merges) = vocabulary(&joins);
+        // Some texts are there a second time, and then the later token counts; one may be a control
+        // token's too, which is no part of a word.
+        let mut types = vec![1_i32; tokens.len()];
+        if let Some(last) = tokens.get(4..).and_then(<[String]>::last).filter(|_| control) {
+            tokens.insert(4, last.clone());
+            types.insert(4, 3);
+        }
+        for which in twice {
+            let own = which % tokens.len();
+            tokens.push(tokens[own].clone());
+            types.push(1);
+        }
+        let types: Vec<u8> = types.into_iter().flat_map(i32::to_le_bytes).collect();
         let lines: Vec<String> =
             merges.iter().map(|(left, right)| format!("{left} {right}")).collect();
         let lines: Vec<u8> = lines.iter().flat_map(|line| text(line)).collect();
@@ -112,6 +127,7 @@ proptest! {
         let pre = if whole_words { "llama-bpe" } else { "gpt-2" };
         let tokenizer = ours(&file("gpt2", &tokens, vec![
             key("tokenizer.ggml.pre", 8, &text(pre)),
+            key("tokenizer.ggml.token_type", 9, &array(5, tokens.len() as u64, &types)),
             key("tokenizer.ggml.merges", 9, &array(8, merges.len() as u64, &lines)),
         ]));
         // The first mention of a pair counts; the crate would take the last.

@@ -105,12 +105,20 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         return bridge::run(rest);
     }
     let options = options(args)?;
-    let binary = build::dist(true)?;
+    let binary = build::dist(build::Host::Shipped)?;
     // Together with the binary's package: alone, the sandbox would have other features, and wasmtime
     // would be compiled a second time.
     shell::run(
         cargo()
-            .args(["build", "--quiet", "--locked", "--release", "--package", "gristmill"])
+            .args([
+                "build",
+                "--quiet",
+                "--locked",
+                "--profile",
+                build::SHIPPED,
+                "--package",
+                "gristmill",
+            ])
             .args(["--package", "gristmill-sandbox", "--package", "gristmill-testing"])
             .args(["--bins", "--example", "sandbox_bench"]),
     )?;
@@ -186,7 +194,7 @@ fn file(model: &str) -> Result<PathBuf> {
 
 /// What `measure` of the test support prints.
 fn measure(args: &[&str]) -> Result<String> {
-    let program: &Path = &root().join("target/release/measure");
+    let program: &Path = &root().join("target").join(build::SHIPPED).join("measure");
     Ok(output(std::process::Command::new(program).args(args))?.trim().to_owned())
 }
 
@@ -198,7 +206,9 @@ fn machine(threads: usize) -> Result<run::Machine> {
 
 /// What the sandbox's own bench prints.
 fn sandbox() -> Result<String> {
-    output(&mut std::process::Command::new(root().join("target/release/examples/sandbox_bench")))
+    output(&mut std::process::Command::new(
+        root().join("target").join(build::SHIPPED).join("examples/sandbox_bench"),
+    ))
 }
 
 #[cfg(test)]

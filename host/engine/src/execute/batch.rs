@@ -64,7 +64,8 @@ impl Apart {
     }
 }
 
-/// The buffers of a pass, allocated once for the largest batch.
+/// The buffers of a pass, as large as the largest pass so far needed them: a chunk of a prompt may have
+/// hundreds of rows, and many models only ever see short prompts.
 #[derive(Default)]
 pub struct Arena {
     pub(super) slots: Vec<Vec<f32>>,
@@ -90,8 +91,8 @@ pub struct Arena {
     rows: usize,
     wanted: usize,
     vocabulary: usize,
-    /// Bytes a mixture of experts keeps for a row; they are taken as they are first used.
-    mixture_row: u64,
+    /// Bytes of all buffers for the largest batch.
+    most: u64,
 }
 
 impl std::fmt::Debug for Arena {
@@ -108,19 +109,19 @@ impl Arena {
             program::Result::Logits => plan.program.vocabulary,
             program::Result::Pooled => 0,
         };
+        let floats = plan.slots.iter().sum::<usize>() * rows
+            + (vocabulary + logits::peaks(vocabulary)) * wanted;
         Self {
-            slots: plan.slots.iter().map(|width| vec![0.0; width * rows]).collect(),
+            slots: plan.slots.iter().map(|_| Vec::new()).collect(),
             rotations: plan.ropes.iter().map(|_| Rotations::default()).collect(),
             positions: Vec::with_capacity(rows),
             places: Vec::with_capacity(rows),
             kept: Vec::with_capacity(rows),
             bulk: Vec::with_capacity(rows),
-            result: vec![0.0; vocabulary * wanted],
-            peaks: vec![0.0; logits::peaks(vocabulary) * wanted],
             rows,
             wanted,
             vocabulary,
-            mixture_row: plan.mixture_row(),
+            most: floats as u64 * 4 + plan.mixture_row() * rows as u64,
             ..Self::default()
         }
     }
@@ -131,12 +132,10 @@ impl Arena {
         self.rows
     }
 
-    /// Bytes of all buffers, without the quantised activations.
+    /// Bytes of all buffers once the largest pass has run, without the quantised activations.
     #[must_use]
     pub fn memory(&self) -> u64 {
-        let floats = self.slots.iter().map(Vec::len).sum::<usize>();
-        let floats = floats + self.result.len() + self.peaks.len();
-        floats as u64 * 4 + self.mixture_row * self.rows as u64
+        self.most
     }
 
     /// Logits of the `n`-th row that wanted them, in order of rows.
@@ -201,6 +200,13 @@ impl Arena {
                 "token {}: expected one below {}",
                 row.token, plan.program.vocabulary
             )));
+        }
+        for (slot, width) in self.slots.iter_mut().zip(&plan.slots) {
+            grow(slot, *width, rows.len(), self.rows);
+        }
+        if self.vocabulary > 0 {
+            grow(&mut self.result, self.vocabulary, wanted, self.wanted);
+            grow(&mut self.peaks, logits::peaks(self.vocabulary), wanted, self.wanted);
         }
         self.current = rows.len();
         self.alone = want == Want::Steps;
@@ -281,6 +287,15 @@ impl Arena {
             to.copy_from_slice(from);
         }
         Ok(())
+    }
+}
+
+/// Room for `rows` rows, and for a few more at once, so that passes of ever other lengths do not each take new
+/// memory. What was there is of a pass that is over.
+fn grow(buffer: &mut Vec<f32>, width: usize, rows: usize, most: usize) {
+    if buffer.len() < width * rows {
+        *buffer = Vec::new();
+        *buffer = vec![0.0; width * rows.next_power_of_two().min(most)];
     }
 }
 

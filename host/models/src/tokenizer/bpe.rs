@@ -7,19 +7,18 @@
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-use ahash::AHashMap;
-
 use super::{
+    listing::Listing,
     pieces::Pieces,
     spelled_byte,
     vocab::{Class, Vocabulary},
 };
-use crate::{Gguf, ModelError, Result, gguf::Kind};
+use crate::{Gguf, ModelError, Result};
 
 /// Which pairs merge, into what, and which first.
 enum Merges {
-    /// As the file lists them: rank and outcome of a pair of tokens.
-    Listed(AHashMap<(u32, u32), (u32, u32)>),
+    /// As the file lists them.
+    Listed(Listing),
     /// As the scores imply them: every way to make a token of two others, the better score first,
     /// then the longer left part (as `transformers` converts such vocabularies).
     Scored,
@@ -80,7 +79,7 @@ impl Bpe {
         whole_words: bool,
     ) -> Result<Self> {
         let pieces = Pieces::new(vocabulary, wanted);
-        let merges = Merges::Listed(merges_in_file(gguf, vocabulary, &pieces)?);
+        let merges = Merges::Listed(Listing::read(gguf, vocabulary, &pieces)?);
         Ok(Self { pieces, merges, whole_words, bytes: Vec::new() })
     }
 
@@ -216,19 +215,17 @@ impl Bpe {
         next: usize,
     ) -> Option<Reverse<Candidate>> {
         let (left, right) = (symbols.get(at)?, symbols.get(next)?);
-        let (rank, made) = match &self.merges {
-            Merges::Listed(pairs) => {
-                let (rank, made) = pairs.get(&(left.id, right.id)).copied()?;
-                ((rank, Reverse(0), Reverse(0), 0), made)
+        if !left.text || !right.text {
+            return None;
+        }
+        let made = self.token(vocabulary, word.get(left.start..right.end)?)?;
+        let rank = match &self.merges {
+            Merges::Listed(listing) => {
+                (listing.rank(made, left.end - left.start)?, Reverse(0), Reverse(0), 0)
             }
             Merges::Scored => {
-                if !left.text || !right.text {
-                    return None;
-                }
-                let made = self.token(vocabulary, word.get(left.start..right.end)?)?;
                 let score = vocabulary.scores.get(made as usize).copied().unwrap_or(0.0);
-                let sizes = (Reverse(left.characters), Reverse(right.characters));
-                ((descending(score), sizes.0, sizes.1, made), made)
+                (descending(score), Reverse(left.characters), Reverse(right.characters), made)
             }
         };
         Some(Reverse(Candidate { rank, at, left: left.id, right: right.id, made }))
@@ -240,43 +237,6 @@ fn descending(score: f32) -> u32 {
     let bits = score.to_bits();
     // The bits of positive floats are in order, those of negative ones in reverse order below them.
     if bits >> 31 == 0 { !(bits | 1 << 31) } else { bits }
-}
-
-/// `tokenizer.ggml.merges`, without those that join or make what is not a token.
-fn merges_in_file(
-    gguf: &Gguf,
-    vocabulary: &Vocabulary,
-    pieces: &Pieces,
-) -> Result<AHashMap<(u32, u32), (u32, u32)>> {
-    const MERGES: &str = "tokenizer.ggml.merges";
-    let malformed = |found: String| {
-        ModelError::malformed(gguf.path(), MERGES, "an array of strings, two parts each", found)
-    };
-    let merges = gguf.array(MERGES)?.ok_or_else(|| malformed("no such key".to_owned()))?;
-    if merges.kind() != Kind::Text {
-        return Err(malformed(format!("an array of {}", merges.kind().name())));
-    }
-    // A text costs more than its length of eight bytes, so the capacity is one the file backs.
-    let mut kept = AHashMap::with_capacity(usize::try_from(merges.len()).unwrap_or(0));
-    let mut joined = String::new();
-    for (merge, rank) in merges.texts().zip(0..) {
-        // The first part may itself be a space.
-        let first = merge.chars().next().map_or(0, char::len_utf8);
-        let split = merge.get(first..).and_then(|rest| rest.find(' ')).map(|at| first + at);
-        let parts = split.and_then(|at| Some((merge.get(..at)?, merge.get(at + 1..)?)));
-        let Some((left, right)) = parts else {
-            return Err(malformed(format!("`{merge}` at {rank}")));
-        };
-        joined.clear();
-        joined.push_str(left);
-        joined.push_str(right);
-        let token = |text: &str| pieces.get(vocabulary, text);
-        if let (Some(left), Some(right), Some(made)) = (token(left), token(right), token(&joined)) {
-            // The first mention of a pair is its rank.
-            kept.entry((left, right)).or_insert((rank, made));
-        }
-    }
-    Ok(kept)
 }
 
 #[cfg(test)]

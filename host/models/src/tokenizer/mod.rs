@@ -7,6 +7,7 @@
 
 mod bpe;
 mod bytes;
+mod listing;
 mod merge;
 mod pieces;
 mod pre;

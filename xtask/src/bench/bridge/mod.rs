@@ -109,7 +109,7 @@ pub(super) fn run(args: &[String]) -> Result<()> {
     let options = options(args)?;
     let binary = match &options.binary {
         Some(binary) => binary.clone(),
-        None => build::dist(true)?,
+        None => build::dist(build::Host::Shipped)?,
     };
     let model = model(&options.model)?;
     let fake = Fake::start()?;
@@ -174,7 +174,15 @@ fn model(name: &str) -> Result<PathBuf> {
     // Together with the binary's package, for the same features.
     shell::run(
         cargo()
-            .args(["build", "--quiet", "--locked", "--release", "--package", "gristmill"])
+            .args([
+                "build",
+                "--quiet",
+                "--locked",
+                "--profile",
+                build::SHIPPED,
+                "--package",
+                "gristmill",
+            ])
             .args(["--package", "gristmill-sandbox", "--package", "gristmill-testing", "--bins"]),
     )?;
     super::file(name)
