@@ -34,15 +34,18 @@ pub(crate) fn plugins(pin: bool) -> Result<()> {
     Ok(())
 }
 
-/// A host, by how it is built.
+/// A host, by how it is built. Another selection of packages would have other features, and compile
+/// wasmtime again.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Host {
-    /// As the tests have built it already.
+    /// As the tests build it.
     Tested,
     /// Optimised, and sooner built than what is shipped.
     Quick,
-    /// Optimised as a whole: what is shipped, and what is measured.
+    /// Optimised as a whole.
     Shipped,
+    /// The same, built together with what measures it.
+    Measured,
 }
 
 /// Lays out `target/dist`, or `target/dist-dev` with the host of the tests; the path of its binary.
@@ -51,7 +54,7 @@ pub(crate) fn dist(which: Host) -> Result<PathBuf> {
     let binary = host(which)?;
     let dist = root().join("target").join(match which {
         Host::Tested => "dist-dev",
-        Host::Quick | Host::Shipped => "dist",
+        Host::Quick | Host::Shipped | Host::Measured => "dist",
     });
     let share = dist.join("share/gristmill");
     let installed = dist.join("bin/gristmill");
@@ -147,19 +150,31 @@ pub(crate) fn components() -> Result<Vec<PathBuf>> {
     Ok(built)
 }
 
-/// Builds the host's binary and returns its path. The one of the tests is built as they build it: another
-/// selection of packages would have other features, and compile wasmtime again.
-fn host(which: Host) -> Result<PathBuf> {
-    let build = |profile| ["build", "--locked", "--profile", profile, "--package", "gristmill"];
-    let (arguments, folder) = match which {
-        Host::Tested => (
-            ["nextest", "run", "--locked", "--workspace", "--no-run", "--status-level=fail"],
-            "debug",
-        ),
-        Host::Quick => (build("release"), "release"),
-        Host::Shipped => (build(SHIPPED), SHIPPED),
+/// Builds the host's binary and returns its path.
+pub(crate) fn host(which: Host) -> Result<PathBuf> {
+    let mut command = cargo();
+    let folder = match which {
+        Host::Tested => {
+            command.args(["nextest", "run", "--locked", "--workspace", "--no-run"]);
+            "debug"
+        }
+        Host::Quick => {
+            command.args(["build", "--locked", "--release", "--package", "gristmill"]);
+            "release"
+        }
+        Host::Shipped => {
+            command.args(["build", "--locked", "--profile", SHIPPED, "--package", "gristmill"]);
+            SHIPPED
+        }
+        Host::Measured => {
+            command
+                .args(["build", "--locked", "--profile", SHIPPED, "--package", "gristmill"])
+                .args(["--package", "gristmill-sandbox", "--package", "gristmill-testing"])
+                .args(["--bins", "--example", "sandbox_bench"]);
+            SHIPPED
+        }
     };
-    run(cargo().args(arguments))?;
+    run(&mut command)?;
     Ok(root().join("target").join(folder).join("gristmill"))
 }
 

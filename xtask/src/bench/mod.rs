@@ -25,7 +25,7 @@ use serde_json::json;
 
 use crate::{
     build,
-    shell::{self, cargo, output, root},
+    shell::{output, root},
 };
 use cells::Cell;
 use engines::Variant;
@@ -105,23 +105,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         return bridge::run(rest);
     }
     let options = options(args)?;
-    let binary = build::dist(build::Host::Shipped)?;
-    // Together with the binary's package: alone, the sandbox would have other features, and wasmtime
-    // would be compiled a second time.
-    shell::run(
-        cargo()
-            .args([
-                "build",
-                "--quiet",
-                "--locked",
-                "--profile",
-                build::SHIPPED,
-                "--package",
-                "gristmill",
-            ])
-            .args(["--package", "gristmill-sandbox", "--package", "gristmill-testing"])
-            .args(["--bins", "--example", "sandbox_bench"]),
-    )?;
+    let binary = build::dist(build::Host::Measured)?;
     let variants = match &options.reference {
         Some(folder) => Variant::all(folder)?,
         None => {

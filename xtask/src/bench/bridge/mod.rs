@@ -19,10 +19,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Map, Value, json};
 
 use super::process::Process;
-use crate::{
-    build,
-    shell::{self, cargo, root},
-};
+use crate::{build, shell::root};
 use client::{Client, Target, begin};
 use fake::{Fake, Note};
 
@@ -109,7 +106,7 @@ pub(super) fn run(args: &[String]) -> Result<()> {
     let options = options(args)?;
     let binary = match &options.binary {
         Some(binary) => binary.clone(),
-        None => build::dist(build::Host::Shipped)?,
+        None => build::dist(build::Host::Measured)?,
     };
     let model = model(&options.model)?;
     let fake = Fake::start()?;
@@ -171,20 +168,7 @@ fn model(name: &str) -> Result<PathBuf> {
     if file.is_file() {
         return Ok(file);
     }
-    // Together with the binary's package, for the same features.
-    shell::run(
-        cargo()
-            .args([
-                "build",
-                "--quiet",
-                "--locked",
-                "--profile",
-                build::SHIPPED,
-                "--package",
-                "gristmill",
-            ])
-            .args(["--package", "gristmill-sandbox", "--package", "gristmill-testing", "--bins"]),
-    )?;
+    build::host(build::Host::Measured)?;
     super::file(name)
 }
 
