@@ -74,6 +74,12 @@ pub trait Host {
     /// It could not be measured.
     fn measure(&mut self, pin: &Pin, component: &[u8]) -> Result<Rates, HostRefusal>;
 
+    /// What the pin in force did on this class of host, where its guardrail does not say: as it was
+    /// measured before with the model that this one is measured with.
+    fn measured(&self, _in_force: &Pin) -> Option<Rates> {
+        None
+    }
+
     /// Compiles it, within limits.
     ///
     /// # Errors
@@ -490,8 +496,9 @@ fn guardrail(
     host: &mut dyn Host,
 ) -> Result<(), Word> {
     let class = host.class();
-    let before = held.baseline.and_then(|pin| pin.guardrail.as_ref());
-    let baseline = before.and_then(|before| before.on(&class));
+    let before = held.baseline.and_then(|pin| Some((pin, pin.guardrail.as_ref()?)));
+    let baseline = before.and_then(|(pin, own)| own.on(&class).or_else(|| host.measured(pin)));
+    let before = before.map(|(_, own)| own);
     if pin.guardrail.is_none() && baseline.is_none() {
         return Ok(());
     }

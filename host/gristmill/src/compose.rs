@@ -181,7 +181,12 @@ pub(crate) async fn compose_of(
 fn known(places: &Places) -> Result<Known> {
     let blocks = gristmill_policies::block::open(&places.policies)?;
     let known = Known::new(blocks, hardware(), Evidence::open(&places.ledger)?);
-    Ok(known.with_measured(measured(places)?))
+    // They only choose between equals: a host starts without them, and `ledger verify` tells of them.
+    let measured = measured(places).unwrap_or_else(|error| {
+        tracing::error!(code = error.code(), %error, "the ledger's measurements are not considered");
+        Vec::new()
+    });
+    Ok(known.with_measured(measured))
 }
 
 /// The ledger's measurements on this class of host.

@@ -18,12 +18,13 @@ use clap::Subcommand;
 use gristmill_kernels::{Pool, isa};
 use gristmill_ledger::{
     Audit, Changed, Date, Granted, Host, HostRefusal, Inspected, Keeper, Kind, Ledger, LedgerError,
-    Pin, Plan, Quarantine, Report, Revoke, Rules, Terms, contract, grant_digest,
+    Pin, Plan, Quarantine, Report, Revoke, Rules, Terms, candidate, contract, grant_digest,
     guardrail::Rates,
-    is_kept,
+    in_place, is_kept,
     keys::{self, Key, Keys, Signature},
     log::Chain,
-    performance::HostFingerprint,
+    performance::{HostFingerprint, Record},
+    prove::tryable,
     proven,
     source::Folder,
     suite, waiting,
@@ -155,7 +156,7 @@ pub(crate) fn ledger(settings: &Settings, places: &Places, command: Command) -> 
         Command::Qualify(arguments) => qualify::qualify(settings, places, &arguments),
         Command::Sign { name, key, candidate } => sign(places, &name, &key, candidate.as_deref()),
         Command::Promote { name } => promote(settings, places, &name),
-        Command::Rollback { name, to } => rollback(settings, places, &name, to),
+        Command::Rollback { name, to } => rollback(places, &name, to),
         Command::Verify => verify(places),
         Command::Log { name, json } => log(places, name.as_deref(), json),
         Command::Revoke { digest, key, reason } => {
@@ -304,7 +305,9 @@ fn promote(settings: &Settings, places: &Places, name: &str) -> Result<()> {
     let text = waiting(&places.ledger, name)?
         .with_context(|| format!("no candidate and no pin of {name}: pin it first"))?;
     let next = Pin::parse(&text).map_err(anyhow::Error::msg)?;
-    let mut tried = Tried::new(settings, places)?;
+    let mut tried = Tried::new(places)?;
+    // Before the ledger is held: it takes a minute, and a host must be able to go back meanwhile.
+    tried.measured = measured(settings, places, &next)?;
     let mut keeper = keeper(places)?;
     let asked = Asked { name, kind: next.kind, next: Some(&next), by: "ledger promote" };
     let changed = against(places, asked, |terms| {
@@ -313,10 +316,31 @@ fn promote(settings: &Settings, places: &Places, name: &str) -> Result<()> {
     told("promoted", name, changed)
 }
 
-fn rollback(settings: &Settings, places: &Places, name: &str, to: Option<u64>) -> Result<()> {
+/// What a pin does on this class of host, where it is to be held to a guardrail and has no numbers of it; or
+/// why that cannot be told. Nothing of a pin that will be refused anyway.
+fn measured(settings: &Settings, places: &Places, next: &Pin) -> Result<Option<Measured>> {
+    let guardrail = next.guardrail.as_ref();
+    let before = proven(&places.ledger, &next.name)?.map(|filed| filed.pin);
+    let held = guardrail.or(before.as_ref().and_then(|pin| pin.guardrail.as_ref())).is_some();
+    let known = guardrail.is_some_and(|own| own.on(&fingerprint().class()).is_some());
+    if !held || known || before.as_ref() == Some(next) {
+        return Ok(None);
+    }
+    let filed = match candidate(&places.ledger, &next.name)? {
+        None => in_place(&places.ledger, &next.name)?,
+        found => found,
+    };
+    let may = filed.is_some_and(|filed| {
+        filed.pin == *next && tryable(&places.ledger, &filed, true, Date::now()).is_ok()
+    });
+    let record = || measure::now(settings, places, next).map_err(|error| format!("{error:#}"));
+    Ok(may.then(|| Measured { pin: next.clone(), record: record() }))
+}
+
+fn rollback(places: &Places, name: &str, to: Option<u64>) -> Result<()> {
     let mut keeper = keeper(places)?;
     let in_force = keeper.in_force(name)?.with_context(|| format!("there is no pin of {name}"))?;
-    let mut tried = Tried::new(settings, places)?;
+    let mut tried = Tried::new(places)?;
     let kind = in_force.pin.kind;
     let asked = Asked { name, kind, next: None, by: "ledger rollback" };
     let changed = against(places, asked, |terms| keeper.rollback(name, to, terms, &mut tried))?;
@@ -494,17 +518,23 @@ pub(crate) fn inspected(component: &[u8]) -> Result<Inspected, HostRefusal> {
 
 /// Compiles and tries a component, and serves nothing.
 struct Tried<'a> {
-    settings: &'a Settings,
     places: &'a Places,
     sandbox: Sandbox,
     runtime: tokio::runtime::Runtime,
     backend: Option<Arc<dyn Backend>>,
+    measured: Option<Measured>,
+}
+
+/// What was measured of a pin, or why it could not be.
+struct Measured {
+    pin: Pin,
+    record: Result<Record, String>,
 }
 
 impl<'a> Tried<'a> {
-    fn new(settings: &'a Settings, places: &'a Places) -> Result<Self> {
+    fn new(places: &'a Places) -> Result<Self> {
         let (sandbox, runtime) = (sandbox()?, runtime()?);
-        Ok(Self { settings, places, sandbox, runtime, backend: None })
+        Ok(Self { places, sandbox, runtime, backend: None, measured: None })
     }
 }
 
@@ -518,7 +548,19 @@ impl Host for Tried<'_> {
     }
 
     fn measure(&mut self, pin: &Pin, _: &[u8]) -> Result<Rates, HostRefusal> {
-        measure::now(self.settings, self.places, pin).map_err(|error| format!("{error:#}").into())
+        match self.measured.take().filter(|measured| measured.pin == *pin) {
+            Some(Measured { record, .. }) => {
+                record.map(|record| record.rates()).map_err(HostRefusal::from)
+            }
+            None => Err("it was changed while it was to be measured: promote it again"
+                .to_owned()
+                .into()),
+        }
+    }
+
+    fn measured(&self, in_force: &Pin) -> Option<Rates> {
+        let Some(Measured { record: Ok(record), .. }) = &self.measured else { return None };
+        measure::earlier(self.places, &in_force.sha256, record)
     }
 
     fn compile(&mut self, pin: &Pin, component: &[u8]) -> Result<(), HostRefusal> {

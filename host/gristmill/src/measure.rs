@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Result, anyhow, bail, ensure};
 use gristmill_core::{
     event::{Event, Timings, Usage},
     request::{Message, Prompt, Request, Role},
@@ -15,7 +15,7 @@ use gristmill_ledger::{
     evidence::{Evidence, Model, Statement},
     guardrail::Rates,
     is_kept,
-    performance::{Record, ResultClass},
+    performance::{self, Record, ResultClass},
 };
 use gristmill_router::Router;
 
@@ -74,7 +74,7 @@ pub(crate) fn subject<'a>(
 ///
 /// # Errors
 /// Why it could not be measured, and when the numbers were not steady enough to hold anything against.
-pub(crate) fn now(settings: &Settings, places: &Places, pin: &Pin) -> Result<Rates> {
+pub(crate) fn now(settings: &Settings, places: &Places, pin: &Pin) -> Result<Record> {
     let name = &pin.name;
     ensure!(
         pin.kind == Kind::Backend,
@@ -82,31 +82,53 @@ pub(crate) fn now(settings: &Settings, places: &Places, pin: &Pin) -> Result<Rat
         pin.kind
     );
     let reports = Evidence::open(&places.ledger)?;
-    let statement = pin.evidence.iter().find_map(|digest| reports.file(digest));
-    let statement = statement.with_context(|| {
-        format!("no report says with which model: `gristmill ledger qualify {name}` makes one")
-    })?;
-    let model = &statement.predicate.model;
-    tracing::info!(plugin = name, model = model.id, "measured on this class of host");
-    let samples = runtime()?.block_on(async {
+    let mut why =
+        anyhow!("no report says with which model: `gristmill ledger qualify {name}` makes one");
+    let (model, samples) = runtime()?.block_on(async {
         let composed = with(settings, places, pin).await?;
-        let named = named(&composed, name, statement)?;
-        let mut samples = Samples::default();
-        for round in 0..ROUNDS {
-            samples.0.push(ask(&composed.router, &named, model.digest.as_deref(), round).await?);
+        for statement in pin.evidence.iter().filter_map(|digest| reports.file(digest)) {
+            let model = &statement.predicate.model;
+            match samples(&composed, name, statement).await {
+                Ok(samples) => return Ok((model, samples)),
+                Err(error) => why = error.context(format!("with {}", model.id)),
+            }
         }
-        anyhow::Ok(samples)
+        Err(why)
     })?;
     let tolerance = pin.guardrail.as_ref().map_or(TOLERANCE, |own| own.tolerance);
     let record = record(settings, pin, model, &samples, tolerance)?;
     let file = record.store(&places.ledger)?;
-    record.baseline().with_context(|| {
-        format!(
-            "the measurements were not steady within {:.1} %: try it again when this machine has less to do ({})",
-            tolerance * 100.0,
-            file.display()
-        )
-    })
+    ensure!(
+        record.baseline().is_some(),
+        "the measurements were not steady within {:.1} %: try it again when this machine has less to do ({})",
+        tolerance * 100.0,
+        file.display()
+    );
+    Ok(record)
+}
+
+/// What this component did on this class of host with the model of a measurement, when that was last
+/// measured steadily.
+pub(crate) fn earlier(places: &Places, component: &str, with: &Record) -> Option<Rates> {
+    let records = performance::open(&places.ledger).ok()?;
+    let of_it = records.into_iter().filter(|record| {
+        record.component_digest == component
+            && record.host.class() == with.host.class()
+            && (&record.model, &record.model_digest) == (&with.model, &with.model_digest)
+    });
+    let steady = of_it.filter_map(|record| Some((record.date, record.baseline()?)));
+    steady.max_by_key(|(date, _)| *date).map(|(_, rates)| rates)
+}
+
+/// Answers of the model that a report was made with.
+async fn samples(composed: &Composed, plugin: &str, report: &Statement) -> Result<Samples> {
+    let named = named(composed, plugin, report)?;
+    let digest = report.predicate.model.digest.as_deref();
+    let mut samples = Samples::default();
+    for round in 0..ROUNDS {
+        samples.0.push(ask(&composed.router, &named, digest, round).await?);
+    }
+    Ok(samples)
 }
 
 /// `BACKEND/MODEL` of a report, on this host: the back-end it was made with, where that is this plugin here too.
@@ -155,7 +177,8 @@ pub(crate) async fn ask(
     round: u32,
 ) -> Result<Sample> {
     let plan = router.resolve(model).await?;
-    if let (Some(expected), Some(found)) = (digest, plan.info().digest.as_deref()) {
+    if let Some(expected) = digest {
+        let found = plan.info().digest.as_deref().unwrap_or("unknown");
         ensure!(expected == found, "{model} is {found} here; the report is of {expected}");
     }
     let line = format!("{round} sheep went over the bridge to the mill, and each carried a sack. ");

@@ -23,7 +23,6 @@ use tokio::runtime::Handle;
 use crate::{
     compose::{Composed, Configured, Places},
     ledger::{Asked, against, fingerprint, inspected, keeper, release},
-    measure,
     quarantine::Agreed,
     settings::Settings,
 };
@@ -48,10 +47,6 @@ pub(crate) struct Promoter {
     pub(crate) measuring: Arc<tokio::sync::Mutex<()>>,
     turn: Mutex<()>,
 }
-
-/// Why a candidate is not measured now.
-pub(crate) const MEASURING: &str =
-    "another candidate is being measured, and two would measure each other; wait until it is done";
 
 /// A pin in force that does not run, because it broke and the ledger could not go back from it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -371,13 +366,10 @@ impl Host for Live<'_> {
         inspected(component)
     }
 
+    /// Nobody could go back or revoke anything while it did.
     fn measure(&mut self, pin: &Pin, _: &[u8]) -> Result<Rates, HostRefusal> {
-        let Promoter { settings, places, measuring, .. } = self.promoter;
-        let _held = measuring.try_lock().map_err(|_| HostRefusal {
-            code: Some("qualify-running"),
-            reason: MEASURING.to_owned(),
-        })?;
-        measure::now(settings, places, pin).map_err(|error| format!("{error:#}").into())
+        let name = &pin.name;
+        Err(format!("nothing was measured there, and a host does not measure in a promotion; have the candidate qualified, or `gristmill ledger promote {name}` measure it on this machine").into())
     }
 
     fn compile(&mut self, pin: &Pin, component: &[u8]) -> Result<(), HostRefusal> {

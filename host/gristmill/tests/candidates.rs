@@ -257,41 +257,25 @@ async fn a_host_fetches_what_it_is_told_to_pin_from_a_registry() {
     assert_eq!(host.runs(), (digest, 2));
 }
 
-/// The numbers of its class are not in the pin, so the host makes them, with the model of the report.
+/// It says what to do, and nothing is measured while the ledger is held.
 #[test]
-fn what_was_measured_elsewhere_is_measured_by_the_host_that_serves() {
+fn a_host_does_not_measure_in_a_promotion() {
     let host = Host::new();
-    let elsewhere = || {
-        let file = host.home.path("ledger/candidates/liar.toml");
-        let text = fs::read_to_string(&file).unwrap();
-        let mut pin = Pin::parse(&text).unwrap();
-        pin.guardrail.as_mut().unwrap().measured[0].host_class = "aarch64-neon-8".to_owned();
-        fs::write(file, pin.to_toml().unwrap()).unwrap();
-    };
-    let records = || fs::read_dir(host.home.path("ledger/performance")).unwrap().count();
     host.pin(&same());
     host.qualifies();
-    host.does("promote", &name());
     // They decide between back-ends, from then on.
     host.serving.says("measurements read again");
-
-    host.pin(&guests::guest("liar_slower").unwrap());
-    host.does(
-        "qualify",
-        &json!({ "name": "liar", "model": "honest", "rounds": 4, "tolerance": 0.6 }),
-    );
-    elsewhere();
-    let (before, runs) = (records(), host.runs());
-    let why = host.refuses("promote", &name(), 409, "guardrail-broken");
-    assert!(why.contains("expected at least"), "{why}");
-    assert_eq!((records(), host.runs()), (before + 1, runs));
-
-    let next = [&guests::guest("liar").unwrap()[..], b"\0\x05\x04next"].concat();
-    host.pin(&next);
-    host.qualifies();
-    elsewhere();
-    host.does("promote", &name());
-    assert_eq!(host.runs(), (format!("sha256:{}", sha256(&next)), 3));
+    let file = host.home.path("ledger/candidates/liar.toml");
+    let mut pin = Pin::parse(&fs::read_to_string(&file).unwrap()).unwrap();
+    pin.guardrail.as_mut().unwrap().measured[0].host_class = "aarch64-neon-8".to_owned();
+    fs::write(file, pin.to_toml().unwrap()).unwrap();
+    let why = host.refuses("promote", &name(), 409, "guardrail-unmeasured");
+    assert!(why.contains("`gristmill ledger promote liar`"), "{why}");
+    assert_eq!(host.runs().1, 1);
+    // The command measures it, and the host follows.
+    host.home.says(&["ledger", "promote", "liar"]);
+    host.serving.says("follows the ledger");
+    assert_eq!(host.runs(), (format!("sha256:{}", sha256(&same())), 2));
 }
 
 #[test]

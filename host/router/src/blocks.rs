@@ -77,6 +77,11 @@ impl Known {
         last.map(|(_, rates)| READ / rates.prefill + WRITTEN / rates.decode)
     }
 
+    /// Every capability that a block forbids to somebody.
+    pub(crate) fn blocked(&self) -> Vec<&str> {
+        self.blocks.iter().map(|block| block.capability.as_str()).collect()
+    }
+
     /// Whether anything at all is known against back-ends of this kind or this component, so that
     /// its server's version matters.
     #[must_use]

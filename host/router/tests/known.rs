@@ -21,7 +21,7 @@ use std::{
 use async_trait::async_trait;
 use gristmill_core::{
     Code, Error, Result,
-    capability::{Claim, Descriptor, ModelInfo, Readiness, Support},
+    capability::{Claim, Descriptor, ModelInfo, Readiness, Reason, Support},
     event::{Event, Finish},
     request::{EmbedRequest, Embeddings, Prompt, Ranked, Request, RerankRequest, Tool, ToolChoice},
 };
@@ -390,7 +390,7 @@ async fn a_claim_that_a_probe_contradicts_is_no_claim() {
         let infos = [
             plan.info().clone(),
             router.catalogue().await.unwrap()[0].info.clone(),
-            router.show("gemma").await.unwrap().record.info,
+            router.show(router.resolve("gemma").await.unwrap()).await.unwrap().record.info,
         ];
         if !cleared {
             assert_eq!(claim.support, Support::Supported, "{component} {found:?}");
@@ -453,6 +453,12 @@ async fn of_the_same_weights_the_fastest_as_measured_answers() {
     let deaf = |server: &mut Server| server.model.claims.truncate(1);
     let other = |server: &mut Server| server.model.digest = Some("sha256:bb".into());
     let unnamed = |server: &mut Server| server.model.digest = None;
+    let denies = |server: &mut Server| {
+        let reason = Reason { code: "no".into(), detail: "not here".into() };
+        let support = Support::Unsupported(reason);
+        server.model.claims.push(Claim { name: "logprobs".into(), support, value: None });
+    };
+    let narrow = |server: &mut Server| server.model.claims[1].value = Some("1024".into());
     let same = |_: &mut Server| {};
     for (what, records, blocks, change, expected) in [
         ("nothing is known", vec![], nothing(), same as fn(&mut Server), "ollama"),
@@ -464,6 +470,8 @@ async fn of_the_same_weights_the_fastest_as_measured_answers() {
         ("other weights", vec![ollama(), vllm(128.0)], nothing(), other, "ollama"),
         ("weights unknown", vec![ollama(), vllm(128.0)], nothing(), unnamed, "ollama"),
         ("it can do less", vec![ollama(), vllm(128.0)], nothing(), deaf, "ollama"),
+        ("it denies more", vec![ollama(), vllm(128.0)], nothing(), denies, "ollama"),
+        ("it claims another value", vec![ollama(), vllm(128.0)], nothing(), narrow, "ollama"),
         ("blocked for something", vec![ollama(), vllm(128.0)], lost(), same, "ollama"),
     ] {
         let mut second = Server::new("vllm", Some("aa"));
@@ -494,4 +502,10 @@ async fn of_the_same_weights_the_fastest_as_measured_answers() {
             assert_eq!(told, "it has the weights of ollama and takes 2.000 s, that one 3.000 s");
         }
     }
+    // Which of two servers behind one component was measured, nobody knows.
+    let mut third = Server::new("mlx", Some("aa"));
+    Arc::get_mut(&mut third).unwrap().digest = "sha256:vllm".into();
+    let servers = [Server::new("ollama", Some("aa")), Server::new("vllm", Some("aa")), third];
+    let known = knows(nothing()).with_measured(vec![ollama(), vllm(128.0)]);
+    assert_eq!(outcome(&router(known, &servers).await, plain()).await.unwrap(), "ollama");
 }

@@ -203,8 +203,8 @@ async fn show(Posted { state, account, body }: Posted) -> Answer {
     let mut fields = Fields::body(body)?;
     let model = decode::model(&mut fields)?;
     let verbose = fields.flag("verbose")?.unwrap_or(false);
-    models::plan(&state, &account, &model).await?;
-    let card = state.router.show(&model).await?;
+    let plan = models::plan(&state, &account, &model).await?;
+    let card = state.router.show(plan).await?;
     Ok(json_response(catalogue::show(&card, verbose)))
 }
 

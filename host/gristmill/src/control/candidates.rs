@@ -17,7 +17,7 @@ use crate::{
     compose::Places,
     ledger::keeper,
     measure::{ROUNDS, TOLERANCE},
-    promote::{MEASURING, Promoter},
+    promote::Promoter,
     propose::{self, Component, Conditions},
     qualify::{Arguments, Compared, compared},
 };
@@ -105,7 +105,10 @@ pub(super) async fn qualify(
 ) -> Result<Qualified, Refused> {
     let held = Arc::clone(&promoter.measuring)
         .try_lock_owned()
-        .map_err(|_| Refused::new(Kind::Conflict, "qualify-running", MEASURING))?;
+        .map_err(|_| {
+            let message = "another candidate is being measured, and two would measure each other; wait until it is done";
+            Refused::new(Kind::Conflict, "qualify-running", message)
+        })?;
     let failed = |reason: String| Refused::new(Kind::Failed, "internal", reason);
     let (by, (told, answer)) = (by.to_owned(), oneshot::channel());
     let work = move || {

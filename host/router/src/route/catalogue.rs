@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use gristmill_core::{Error, Result, capability::ModelInfo};
 use gristmill_engine::runtime::Loaded;
 
-use super::{Router, called, missing};
+use super::{Plan, Router, called, missing};
 use crate::{
     generation::LISTING_FRESH,
     keep::Expiry,
@@ -80,9 +80,8 @@ impl Router {
     /// Everything about one model.
     ///
     /// # Errors
-    /// As [`Router::resolve`] and [`Models::show`].
-    pub async fn show(&self, asked: &str) -> Result<Card> {
-        let plan = self.resolve(asked).await?;
+    /// As [`Models::show`].
+    pub async fn show(&self, plan: Plan) -> Result<Card> {
         match plan.slot.source {
             Source::Store => {
                 let mut card = self.models.show(&plan.info.id).await?;

@@ -2,9 +2,11 @@
 //! the fastest on this class of host.
 //!
 //! The first in the order of installation is asked unless another one was measured to be faster, it was
-//! measured itself, and the other can do all that it can. Nothing is asked of a back-end of which no
-//! measurement says that it would be faster, and one that fails to say whether it has the model is passed over:
-//! the first has it.
+//! measured itself, and the other can do all that it can. Both serve the store's models or both their own: what
+//! the host does for a stored model (its template, its place in memory) it does for no other.
+//! A measurement is of a component, so one that answers for two back-ends says nothing of either.
+//! Nothing is asked of a back-end of which no measurement says that it would be faster, and one that fails to
+//! say whether it has the model is passed over: the first has it.
 
 use std::sync::Arc;
 
@@ -46,11 +48,17 @@ impl Router {
     async fn fastest(&self, first: Plan, key: &str, slots: &[Arc<Slot>]) -> Found {
         let known = self.known();
         let mut found = Found { plan: first.clone(), over: None };
-        let Some(took) = known.takes(&first.generation.digest, &first.info) else { return found };
+        let measured = |digest: &str| {
+            let of_it = slots.iter().filter(|slot| slot.current().digest == digest).count();
+            known.takes(digest, &first.info).filter(|_| of_it == 1)
+        };
+        let Some(took) = measured(&first.generation.digest) else { return found };
         let mut takes = took;
-        for slot in slots.iter().filter(|slot| !Arc::ptr_eq(slot, &first.slot)) {
+        let same =
+            |slot: &&Arc<Slot>| slot.source == first.slot.source && !Arc::ptr_eq(slot, &first.slot);
+        for slot in slots.iter().filter(same) {
             let generation = slot.current();
-            let less = known.takes(&generation.digest, &first.info).filter(|less| *less < takes);
+            let less = measured(&generation.digest).filter(|less| *less < takes);
             let Some(less) = less else { continue };
             let Ok(Some(plan)) = self.look_up(slot, generation, called(key)).await else {
                 continue;
@@ -65,13 +73,17 @@ impl Router {
         found
     }
 
-    /// Whether a plan can do all that another one can, and no block forbids any of it.
+    /// Whether a plan can do all that another one can: it claims the same, denies nothing that the other
+    /// does not, and nothing is known against it.
     async fn serves_as(&self, plan: &Plan, other: &Plan) -> bool {
         let able =
-            |claim: &&Claim| !matches!(claim.support, Support::Unsupported(_) | Support::Unknown);
-        let claims: Vec<_> = other.claims().filter(able).map(|claim| claim.name.as_str()).collect();
-        claims.iter().all(|name| plan.claim(name).as_ref().is_some_and(able))
-            && self.hit(&plan.generation, &plan.info, &claims).await.is_none()
+            |claim: &Claim| !matches!(claim.support, Support::Unsupported(_) | Support::Unknown);
+        let claimed = |claim: &Claim| plan.claim(&claim.name) == Some(claim);
+        let denied = |claim: &Claim| other.claim(&claim.name).is_some_and(|theirs| !able(theirs));
+        let known = self.known();
+        other.claims().filter(|claim| able(claim)).all(claimed)
+            && plan.claims().filter(|claim| !able(claim)).all(denied)
+            && self.hit(&plan.generation, &plan.info, &known.blocked()).await.is_none()
     }
 }
 
