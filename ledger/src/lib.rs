@@ -30,6 +30,7 @@ mod error;
 pub mod evidence;
 pub mod guardrail;
 mod history;
+pub mod host;
 pub mod keeper;
 pub mod keys;
 pub mod log;
@@ -59,14 +60,13 @@ pub use date::Date;
 pub use digest::sha256;
 pub use error::LedgerError;
 pub use history::Filed;
+pub use host::{Host, HostRefusal, Inspected, Unserved};
 pub use keeper::{Draft, Keeper, Revoke, Step};
 pub use look::{
     Status, candidate, earlier, in_force, in_place, is_kept, proven, status, suite, waiting,
 };
 pub use pin::{Kind, Pin, VerifyError};
-pub use prove::{
-    Granted, Host, HostRefusal, Inspected, Proven, Purpose, Rules, Unserved, grant_digest,
-};
+pub use prove::{Granted, Proven, Purpose, Rules, grant_digest};
 pub use quarantine::Quarantine;
 pub use source::Source;
 pub use state::{Seen, State};

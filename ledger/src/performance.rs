@@ -22,7 +22,7 @@ pub const PERFORMANCE: &str = "performance";
 const MAX_RECORD_BYTES: u64 = 256 << 10;
 
 /// The machine, as far as speed depends on it; nothing that names it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct HostFingerprint {
     /// For instance `linux`.
@@ -172,6 +172,12 @@ impl Record {
         }
         Ok(())
     }
+}
+
+/// The rates of the last of these records that was steady.
+pub fn latest<'a>(records: impl IntoIterator<Item = &'a Record>) -> Option<Rates> {
+    let steady = records.into_iter().filter_map(|record| Some((record.date, record.baseline()?)));
+    steady.max_by_key(|(date, _)| *date).map(|(_, rates)| rates)
 }
 
 /// Reads every record of a ledger.

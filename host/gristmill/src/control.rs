@@ -26,12 +26,13 @@ use gristmill_policies::{Policies, block};
 use gristmill_router::{Rollout, Trial as RouterTrial};
 use jiff::{Timestamp, tz::TimeZone};
 use serde_json::Value;
-use tokio::task::spawn_blocking;
+use tokio::{sync::Mutex, task::spawn_blocking};
 
 use crate::{
     compose::{Places, hardware},
     problems::{Found, Kept, forgettable, left, problem, ungranted},
     promote::Promoter,
+    settings::Settings,
 };
 
 /// Copies of requests that a shadow may have under way.
@@ -40,13 +41,16 @@ const SHADOWS: usize = 4;
 /// This host's ledger, policies and machine.
 pub(crate) struct HostControl {
     host: HostFacts,
+    settings: Arc<Settings>,
     promoter: Arc<Promoter>,
     kept: Arc<Kept>,
+    /// Held by the one candidate that is measured.
+    qualifying: Arc<Mutex<()>>,
 }
 
 impl HostControl {
     /// Over the rooms as they are composed.
-    pub(crate) fn new(promoter: Arc<Promoter>) -> Self {
+    pub(crate) fn new(settings: &Settings, promoter: Arc<Promoter>) -> Self {
         let kernels = isa::report();
         let mut contracts: Vec<_> =
             contract::worlds().into_iter().map(|world| world.contract).collect();
@@ -58,9 +62,10 @@ impl HostControl {
             kernels_because: Some(kernels.why.clone()),
             hardware: hardware(),
             contracts,
-            memory_limit_bytes: promoter.settings.count("engine.memory_mib").map(|mib| mib << 20),
+            memory_limit_bytes: settings.count("engine.memory_mib").map(|mib| mib << 20),
         };
-        Self { host, promoter, kept: Arc::default() }
+        let settings = Arc::new(settings.clone());
+        Self { host, settings, promoter, kept: Arc::default(), qualifying: Arc::default() }
     }
 
     /// Does what blocks, off the threads that serve. It ends even if nobody waits for it any more.
@@ -344,7 +349,8 @@ impl Control for HostControl {
     }
 
     async fn qualify(&self, by: &str, what: Qualify) -> Result<Qualified, Refused> {
-        candidates::qualify(Arc::clone(&self.promoter), by, what).await
+        let (settings, promoter) = (Arc::clone(&self.settings), Arc::clone(&self.promoter));
+        candidates::qualify(settings, promoter, Arc::clone(&self.qualifying), by, what).await
     }
 
     async fn promote(&self, by: &str, what: Promote) -> Result<Swap, Refused> {

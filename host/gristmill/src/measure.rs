@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Result, anyhow, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use gristmill_core::{
     event::{Event, Timings, Usage},
     request::{Message, Prompt, Request, Role},
@@ -15,12 +15,12 @@ use gristmill_ledger::{
     evidence::{Evidence, Model, Statement},
     guardrail::Rates,
     is_kept,
-    performance::{self, Record, ResultClass},
+    performance::{Record, ResultClass, latest},
 };
 use gristmill_router::Router;
 
 use crate::{
-    compose::{Composed, Places, Plugins, compose_of, engine_config, runtime},
+    compose::{Composed, Places, Plugins, compose_of, engine_config, measured, runtime},
     ledger::fingerprint,
     settings::Settings,
 };
@@ -82,21 +82,25 @@ pub(crate) fn now(settings: &Settings, places: &Places, pin: &Pin) -> Result<Rec
         pin.kind
     );
     let reports = Evidence::open(&places.ledger)?;
-    let mut why =
-        anyhow!("no report says with which model: `gristmill ledger qualify {name}` makes one");
+    let reports: Vec<_> = pin.evidence.iter().filter_map(|digest| reports.file(digest)).collect();
+    ensure!(
+        !reports.is_empty(),
+        "no report says with which model: `gristmill ledger qualify {name}` makes one"
+    );
     let (model, samples) = runtime()?.block_on(async {
         let composed = with(settings, places, pin).await?;
-        for statement in pin.evidence.iter().filter_map(|digest| reports.file(digest)) {
-            let model = &statement.predicate.model;
-            match samples(&composed, name, statement).await {
-                Ok(samples) => return Ok((model, samples)),
-                Err(error) => why = error.context(format!("with {}", model.id)),
+        let mut why = Vec::new();
+        for report in reports {
+            let model = &report.predicate.model;
+            match samples(&composed, name, report).await {
+                Ok(samples) => return Ok((model.clone(), samples)),
+                Err(error) => why.push(format!("{}: {error:#}", model.id)),
             }
         }
-        Err(why)
+        bail!("with no model of its reports: {}", why.join("; "))
     })?;
     let tolerance = pin.guardrail.as_ref().map_or(TOLERANCE, |own| own.tolerance);
-    let record = record(settings, pin, model, &samples, tolerance)?;
+    let record = record(settings, pin, &model, &samples, tolerance)?;
     let file = record.store(&places.ledger)?;
     ensure!(
         record.baseline().is_some(),
@@ -110,14 +114,11 @@ pub(crate) fn now(settings: &Settings, places: &Places, pin: &Pin) -> Result<Rec
 /// What this component did on this class of host with the model of a measurement, when that was last
 /// measured steadily.
 pub(crate) fn earlier(places: &Places, component: &str, with: &Record) -> Option<Rates> {
-    let records = performance::open(&places.ledger).ok()?;
-    let of_it = records.into_iter().filter(|record| {
+    let records = measured(places).ok()?;
+    latest(records.iter().filter(|record| {
         record.component_digest == component
-            && record.host.class() == with.host.class()
             && (&record.model, &record.model_digest) == (&with.model, &with.model_digest)
-    });
-    let steady = of_it.filter_map(|record| Some((record.date, record.baseline()?)));
-    steady.max_by_key(|(date, _)| *date).map(|(_, rates)| rates)
+    }))
 }
 
 /// Answers of the model that a report was made with.

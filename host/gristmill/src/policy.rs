@@ -3,8 +3,9 @@
 
 use anyhow::{Result, anyhow};
 use clap::Subcommand;
-use gristmill_ledger::evidence::Evidence;
+use gristmill_ledger::{LedgerError, evidence::Evidence};
 use gristmill_policies::{Approvals, Block, Policies, PolicyError, Rules, block};
+use gristmill_router::Known;
 
 use crate::{
     compose::{Places, hardware, measured},
@@ -145,35 +146,35 @@ pub(crate) fn reread(promoter: &Promoter, by: &str) {
 
 /// Reads the ledger's measurements again: they decide between back-ends that have the same weights.
 pub(crate) fn reread_measured(promoter: &Promoter, by: &str) {
-    let router = &promoter.router;
-    match measured(&promoter.places) {
-        Ok(records) => {
-            tracing::info!(by, records = records.len(), "measurements read again");
-            router.know(router.known().with_measured(records));
-        }
-        Err(error) => {
-            let code = error.code();
-            tracing::error!(
-                by,
-                "measurements refused ({code}): {error}; those before it stay in force"
-            );
-        }
-    }
+    let read = measured(&promoter.places);
+    learn(promoter, by, "measurements", read.map(|it| (it.len(), it)), Known::with_measured);
 }
 
 /// Reads the ledger's reports again: what they contradict is no claim any more.
 pub(crate) fn reread_evidence(promoter: &Promoter, by: &str) {
+    let read = Evidence::open(&promoter.places.ledger).map_err(LedgerError::from);
+    learn(promoter, by, "evidence", read.map(|it| (it.len(), it)), Known::with_evidence);
+}
+
+/// What was read comes in force; where it could not be, what was known before stays.
+fn learn<T>(
+    promoter: &Promoter,
+    by: &str,
+    what: &str,
+    read: Result<(usize, T), LedgerError>,
+    with: impl FnOnce(&Known, T) -> Known,
+) {
     let router = &promoter.router;
-    match Evidence::open(&promoter.places.ledger) {
-        Ok(evidence) => {
-            tracing::info!(by, reports = evidence.len(), "evidence read again");
-            router.know(router.known().with_evidence(evidence));
+    match read {
+        Ok((count, read)) => {
+            tracing::info!(by, count, "{what} read again");
+            router.know(with(&router.known(), read));
         }
         Err(error) => {
             let code = error.code();
             tracing::error!(
                 by,
-                "evidence refused ({code}): {error}; the reports before it stay in force"
+                "{what} refused ({code}): {error}; what was known before stays in force"
             );
         }
     }

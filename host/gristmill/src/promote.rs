@@ -24,12 +24,10 @@ use crate::{
     compose::{Composed, Configured, Places},
     ledger::{Asked, against, fingerprint, inspected, keeper, release},
     quarantine::Agreed,
-    settings::Settings,
 };
 
 /// What a change of the ledger is made with.
 pub(crate) struct Promoter {
-    pub(crate) settings: Settings,
     pub(crate) places: Places,
     pub(crate) sandbox: Sandbox,
     pub(crate) configured: Arc<Configured>,
@@ -43,8 +41,6 @@ pub(crate) struct Promoter {
     pub(crate) quarantine: Agreed,
     /// Pins that the router went back from by itself and the ledger could not, by their plugins.
     left: Mutex<BTreeMap<String, Left>>,
-    /// Held by the one candidate that is measured.
-    pub(crate) measuring: Arc<tokio::sync::Mutex<()>>,
     turn: Mutex<()>,
 }
 
@@ -73,20 +69,18 @@ pub(crate) struct Done {
 
 impl Promoter {
     /// Over the rooms as they are composed; within the runtime in which they serve.
-    pub(crate) fn new(settings: &Settings, places: &Places, composed: Composed) -> Self {
+    pub(crate) fn new(places: &Places, composed: Composed) -> Self {
         let bound = composed.bound.into_iter().map(|(name, number, it)| ((name, number), it));
         Self {
             bound: Mutex::new(bound.collect()),
             families: composed.families,
             quarantine: Agreed::default(),
-            settings: settings.clone(),
             places: places.clone(),
             sandbox: composed.plugins.sandbox,
             configured: Arc::new(composed.configured),
             router: composed.router,
             runtime: Handle::current(),
             left: Mutex::default(),
-            measuring: Arc::default(),
             turn: Mutex::new(()),
         }
     }

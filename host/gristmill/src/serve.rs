@@ -54,10 +54,10 @@ pub(crate) fn serve(settings: &Settings, places: &Places) -> Result<()> {
         let times =
             ServeConfig { drain_timeout: Duration::from_secs(drain), ..ServeConfig::default() };
         let router = Arc::clone(&composed.router);
-        let promoter = Arc::new(Promoter::new(settings, places, composed));
+        let promoter = Arc::new(Promoter::new(places, composed));
         promoter.quarantine.obey(&router, &Chain::open(&places.ledger)?);
         watch(&promoter, seen)?;
-        let control = Arc::new(HostControl::new(promoter));
+        let control = Arc::new(HostControl::new(settings, promoter));
         let app = app(AppState::with_control(config, router, control));
         tracing::info!("listening on http://{address}");
         gristmill_api::serve(listener, app, times, stopped()?).await?;

@@ -279,6 +279,18 @@ fn a_host_does_not_measure_in_a_promotion() {
 }
 
 #[test]
+fn measurements_that_cannot_be_read_keep_nothing_from_starting() {
+    let host = Host::new();
+    let folder = host.home.path("ledger/performance");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("liar-0.json"), "{").unwrap();
+    host.serving.says("measurements refused (invalid-performance)");
+    let again = host.home.serve(&[]);
+    assert_eq!(again.chat("honest", false).0, 401, "it serves, and asks for a key");
+    host.home.refuses(&["ledger", "verify"], "1 things are wrong");
+}
+
+#[test]
 fn what_loses_over_http_is_withdrawn_and_what_it_lost_is_told() {
     let host = Host::new();
     let (old, _) = host.runs();

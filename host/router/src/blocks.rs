@@ -13,7 +13,10 @@ use gristmill_core::{
     Code, Error,
     capability::{Claim, Descriptor, ModelInfo, Reason, Support},
 };
-use gristmill_ledger::{evidence::Evidence, performance::Record};
+use gristmill_ledger::{
+    evidence::Evidence,
+    performance::{Record, latest},
+};
 use gristmill_policies::Block;
 use jiff::{Timestamp, civil::Date, tz::TimeZone};
 
@@ -73,8 +76,7 @@ impl Known {
         let of_it = self.measured.iter().filter(|record| {
             record.component_digest == component && record.model_digest.as_deref() == Some(weights)
         });
-        let last = of_it.filter_map(|it| Some((it.date, it.baseline()?))).max_by_key(|it| it.0);
-        last.map(|(_, rates)| READ / rates.prefill + WRITTEN / rates.decode)
+        latest(of_it).map(|rates| READ / rates.prefill + WRITTEN / rates.decode)
     }
 
     /// Every capability that a block forbids to somebody.

@@ -418,15 +418,7 @@ fn measured(component: &str, weights: &str, decode: f64) -> Record {
     Record {
         component: component.into(),
         component_digest: component.into(),
-        host: HostFingerprint {
-            os: "linux".into(),
-            arch: "x86_64".into(),
-            isa: "avx2".into(),
-            processors: 2,
-            processor: None,
-            memory: 8 << 30,
-            runtime: "0.1.0".into(),
-        },
+        host: HostFingerprint::default(),
         model: "gemma".into(),
         model_digest: Some(weights.into()),
         quantization: "Q4_0".into(),

@@ -10,7 +10,7 @@ use gristmill_api::control::{
     view::{Base64, Origin, Propose, Proposed, Qualified, Qualify, Sign, Signer},
 };
 use gristmill_ledger::{self as ledger, Date, LedgerError, Pin, keys::Keys, revoked::Revoked};
-use tokio::sync::oneshot;
+use tokio::sync::{Mutex, oneshot};
 
 use super::refused;
 use crate::{
@@ -20,6 +20,7 @@ use crate::{
     promote::Promoter,
     propose::{self, Component, Conditions},
     qualify::{Arguments, Compared, compared},
+    settings::Settings,
 };
 
 fn date(field: &str, text: Option<&str>) -> Result<Option<Date>, Refused> {
@@ -99,21 +100,21 @@ pub(super) fn sign(promoter: &Promoter, by: &str, what: &Sign) -> Result<Propose
 /// On a thread of its own: it takes minutes, goes on when nobody waits for it, and does not keep the host
 /// from stopping. One at a time: two would measure each other.
 pub(super) async fn qualify(
+    settings: Arc<Settings>,
     promoter: Arc<Promoter>,
+    qualifying: Arc<Mutex<()>>,
     by: &str,
     what: Qualify,
 ) -> Result<Qualified, Refused> {
-    let held = Arc::clone(&promoter.measuring)
-        .try_lock_owned()
-        .map_err(|_| {
-            let message = "another candidate is being measured, and two would measure each other; wait until it is done";
-            Refused::new(Kind::Conflict, "qualify-running", message)
-        })?;
+    let held = qualifying.try_lock_owned().map_err(|_| {
+        let message = "another candidate is being measured, and two would measure each other; wait until it is done";
+        Refused::new(Kind::Conflict, "qualify-running", message)
+    })?;
     let failed = |reason: String| Refused::new(Kind::Failed, "internal", reason);
     let (by, (told, answer)) = (by.to_owned(), oneshot::channel());
     let work = move || {
         tracing::info!(by, plugin = what.name, "a candidate is held against what is in force");
-        let done = held_against(&promoter, &what);
+        let done = held_against(&settings, &promoter, &what);
         match &done {
             Ok(done) => {
                 let Qualified { name, digest, verdict, .. } = done;
@@ -140,7 +141,11 @@ pub(super) async fn qualify(
     answer.await.map_err(|_| failed("the comparison ended without a result".to_owned()))?
 }
 
-fn held_against(promoter: &Promoter, what: &Qualify) -> Result<Qualified, Refused> {
+fn held_against(
+    settings: &Settings,
+    promoter: &Promoter,
+    what: &Qualify,
+) -> Result<Qualified, Refused> {
     let arguments = Arguments {
         name: what.name.clone(),
         model: what.model.clone(),
@@ -148,7 +153,7 @@ fn held_against(promoter: &Promoter, what: &Qualify) -> Result<Qualified, Refuse
         tolerance: what.tolerance.unwrap_or(TOLERANCE),
         key: None,
     };
-    let done = compared(&promoter.settings, &promoter.places, &arguments, Some(promoter));
+    let done = compared(settings, &promoter.places, &arguments, Some(promoter));
     let Compared { pin, verdict, lost, ratios, evidence, performance } =
         done.map_err(|error| match error.downcast_ref::<LedgerError>() {
             Some(error) => refused(error),

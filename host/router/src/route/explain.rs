@@ -90,7 +90,14 @@ impl Router {
     pub async fn explain(&self, asked: &str, request: Option<&Request>) -> Result<Explanation> {
         let key = name::key(asked)?;
         let plain = Request::new("", asked, Prompt::Text(String::new()));
-        let outcome = self.would(asked, request.unwrap_or(&plain), request.is_some()).await;
+        let (outcome, over) = match self.find(asked).await {
+            Err(error) => (Err(error), None),
+            Ok(Found { plan, over }) => {
+                let over = over.map(|over| (plan.slot.name.clone(), over));
+                let wanted = request.unwrap_or(&plain);
+                (self.would(plan, wanted, request.is_some()).await, over)
+            }
+        };
         let slots = self.backends.slots();
         let mut candidates = Vec::new();
         let mut earlier = None;
@@ -112,8 +119,8 @@ impl Router {
             let may = alone.is_none();
             candidates.push(self.consider(slot, &key, request, may, &mut earlier).await?);
         }
-        if let Ok(Found { plan, over: Some(over) }) = self.find(asked).await {
-            told(&mut candidates, &plan.slot.name, &over);
+        if let Some((fastest, over)) = over {
+            told(&mut candidates, &fastest, &over);
         }
         let (winner, refusal) = match outcome {
             Ok(winner) => (Some(winner), None),
@@ -126,8 +133,7 @@ impl Router {
     }
 
     /// Who would answer, by the code that routes.
-    async fn would(&self, asked: &str, request: &Request, given: bool) -> Result<Provenance> {
-        let plan = self.resolve(asked).await?;
+    async fn would(&self, plan: Plan, request: &Request, given: bool) -> Result<Provenance> {
         plan.check(request)?;
         let words = capabilities(request);
         let other = self.unblocked(&plan, &words).await?;

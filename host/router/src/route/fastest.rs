@@ -16,7 +16,7 @@ use gristmill_core::{
 };
 
 use super::{Plan, Router, called, named};
-use crate::{blocks::same_model, live::Slot, name};
+use crate::{Known, blocks::same_model, live::Slot, name};
 
 /// A plan, and the one that it came before.
 pub(super) struct Found {
@@ -36,17 +36,21 @@ pub(super) struct Over {
 impl Router {
     /// The plan for a name, and why it is not the first.
     pub(super) async fn find(&self, asked: &str) -> Result<Found> {
-        let (first, key) = (self.first(asked).await?, name::key(asked)?);
-        let slots = self.backends.slots();
+        let first = self.first(asked).await?;
+        let known = self.known();
+        // Nearly always nothing was measured, and nothing else is looked at.
+        if known.takes(&first.generation.digest, &first.info).is_none() {
+            return Ok(Found { plan: first, over: None });
+        }
+        let (key, slots) = (name::key(asked)?, self.backends.slots());
         Ok(match named(&slots, &key) {
             Some((slot, _)) if Arc::ptr_eq(slot, &first.slot) => Found { plan: first, over: None },
-            _ => self.fastest(first, &key, &slots).await,
+            _ => self.fastest(first, &key, &slots, &known).await,
         })
     }
 
     /// The fastest with the weights of this plan.
-    async fn fastest(&self, first: Plan, key: &str, slots: &[Arc<Slot>]) -> Found {
-        let known = self.known();
+    async fn fastest(&self, first: Plan, key: &str, slots: &[Arc<Slot>], known: &Known) -> Found {
         let mut found = Found { plan: first.clone(), over: None };
         let measured = |digest: &str| {
             let of_it = slots.iter().filter(|slot| slot.current().digest == digest).count();
